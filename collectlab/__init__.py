@@ -1,0 +1,29 @@
+"""collectlab: collective communication, learned on real MPI ranks.
+
+Importing this package imports neither mpi4py nor CuPy, and starts nothing. Every name below is loaded when
+it is first used, so that a rank, which needs two of them, starts quickly.
+"""
+
+from importlib import import_module as _import_module
+
+_HOME = {
+    "run": "launcher", "launch": "launcher", "attach": "launcher", "per_rank": "launcher",
+}  # fmt: skip
+_ROOMS = ("semantics", "layout", "payload", "provenance", "launcher")
+
+__all__ = [*_HOME, *_ROOMS]
+
+
+def __getattr__(name):
+    if name in _HOME:
+        value = getattr(_import_module(f"collectlab.{_HOME[name]}"), name)
+    elif name in _ROOMS:
+        value = _import_module(f"collectlab.{name}")
+    else:
+        raise AttributeError(f"module 'collectlab' has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
