@@ -1,0 +1,254 @@
+# Sourced by launch/lab and launch/test: finds the Python environment that holds collectlab, or makes it.
+#
+# An active environment (VIRTUAL_ENV, CONDA_PREFIX) that holds collectlab is used as it is. Otherwise the
+# environment is CHECKOUT/.venv, or, where the checkout cannot be written, a folder in the user's cache. Its
+# folder launch/ holds a lock, pip's log and a stamp; the stamp is written last, so an environment without one
+# is half made and is made again.
+
+say() { printf 'collectlab: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+checkout=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P) || exit 1
+
+# usable_home: JupyterLab, pip and Matplotlib write below HOME; containers often start without one.
+usable_home() {
+    local home=${HOME:-$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)}
+    if [ -z "$home" ] || [ ! -d "$home" ] || [ ! -w "$home" ]; then
+        local unusable=${home:-not set}
+        home=${TMPDIR:-/tmp}/collectlab-$(id -u)
+        mkdir -p -m 700 -- "$home" 2>/dev/null
+        [ -O "$home" ] && [ -w "$home" ] ||
+            die "the home directory ($unusable) cannot be written, and neither can $home; set HOME to a folder that can"
+        say "the home directory ($unusable) cannot be written; using HOME=$home"
+    fi
+    export HOME=$home
+}
+
+# inspect PYTHON EXTRA: three lines about PYTHON: its version; where its collectlab comes from ("here" for this
+# checkout, "installed", another checkout's path, or nothing); what pyproject.toml asks for and it lacks.
+inspect() {
+    (cd / && "$1" - "$checkout" "$2" 2>/dev/null) <<'PY'
+import importlib.metadata, importlib.util, os, re, sys, sysconfig, tomllib
+
+checkout, extra = sys.argv[1:]
+print("%d.%d.%d" % sys.version_info[:3])
+
+spec = importlib.util.find_spec("collectlab")
+home = os.path.dirname(os.path.dirname(os.path.realpath(spec.origin))) if spec and spec.origin else ""
+if home == os.path.realpath(checkout):
+    home = "here"
+elif home and re.search(r"/(site|dist)-packages$", home):
+    home = "installed"
+print(home)
+
+with open(os.path.join(checkout, "pyproject.toml"), "rb") as file:
+    project = tomllib.load(file)["project"]
+wanted = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
+
+
+def lacks(name):
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        # conda's MPICH carries no Python metadata
+        return not (name == "mpich" and os.path.exists(os.path.join(sysconfig.get_path("scripts"), "mpiexec")))
+    return False
+
+
+print(*filter(lacks, (re.match(r"[\w.-]+", requirement)[0] for requirement in wanted)))
+PY
+}
+
+# use PREFIX: what runs from here on runs in the environment at PREFIX.
+use() {
+    python=$1/bin/python
+    export PATH=$1/bin:$PATH JUPYTER_PREFER_ENV_PATH=1
+}
+
+# use_active EXTRA: uses the active environment if it holds collectlab. One that launch/ made is not looked at
+# here: it may be half made.
+use_active() {
+    local prefix version home lacks
+    for prefix in "${VIRTUAL_ENV-}" "${CONDA_PREFIX-}"; do
+        [ -n "$prefix" ] && [ -x "$prefix/bin/python" ] && [ ! -e "$prefix/launch" ] || continue
+        { read -r version; read -r home; read -r lacks; } < <(inspect "$prefix/bin/python" "$1") || continue
+        case $home in
+        '') continue ;;
+        /*)
+            say "the active environment $prefix holds the collectlab of another checkout, $home: not used"
+            continue
+            ;;
+        esac
+        [ -z "$lacks" ] || die "the active environment $prefix holds collectlab but lacks ${lacks// /, };" \
+            "run: $prefix/bin/python -m pip install ${lacks}   (or deactivate it: a separate environment is made then)"
+        say "using the active environment $prefix (Python $version)"
+        use "$prefix"
+        return 0
+    done
+    return 1
+}
+
+# stamp_for EXTRA VERSION: what the stamp of a finished environment says.
+stamp_for() {
+    printf 'environment %s\ncheckout %s\npython %s\npyproject.toml %s\nextra %s\n' "$environment" "$checkout" "$2" \
+        "$(sha256sum < "$checkout/pyproject.toml" | cut -c 1-64)" "$1"
+}
+
+# ready EXTRA: whether the environment is finished, unchanged since, and has what EXTRA asks for.
+ready() {
+    local stamp version home lacks
+    stamp=$(cat -- "$environment/launch/stamp" 2>/dev/null) || return 1
+    { read -r version; read -r home; read -r lacks; } < <(inspect "$environment/bin/python" "$1") || return 1
+    [ "$home" = here ] && [ -z "$lacks" ] || return 1
+    [ "$stamp" = "$(stamp_for "$1" "$version")" ] || [ "$stamp" = "$(stamp_for test "$version")" ]
+}
+
+# repairable: whether pip can bring the environment up to date: it is where it was made, with the Python that it
+# was made with.
+repairable() {
+    local version
+    version=$("$environment/bin/python" -c 'import sys, pip; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) &&
+        [ "$(head -n 3 -- "$environment/launch/stamp" 2>/dev/null)" = "$(stamp_for '' "$version" | head -n 3)" ]
+}
+
+# find_pythons: sets pythons to the interpreters that are new enough, newest first, and found to a line about all.
+find_pythons() {
+    local name path version
+    pythons=() found=''
+    while read -r path; do
+        case $path in "$environment"/*) continue ;; esac
+        version=$("$path" --version 2>&1 </dev/null) || continue
+        [[ $version =~ ^Python\ ([0-9]+)\.([0-9]+) ]] || continue
+        found+=${found:+, }"$version at $path"
+        if ((BASH_REMATCH[1] > 3 || (BASH_REMATCH[1] == 3 && BASH_REMATCH[2] >= 11))); then pythons+=("$path"); fi
+    done < <(
+        if [ -n "${COLLECTLAB_PYTHON-}" ]; then
+            type -P -- "$COLLECTLAB_PYTHON"
+        else
+            for name in python3.{14,13,12,11} python3 python; do type -aP "$name"; done | awk '!seen[$0]++'
+        fi
+    )
+    [ ${#pythons[@]} -gt 0 ] ||
+        die "found ${found:-no Python}${COLLECTLAB_PYTHON:+ (COLLECTLAB_PYTHON is $COLLECTLAB_PYTHON)};" \
+            "collectlab needs 3.11 or newer: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv)" \
+            "or set COLLECTLAB_PYTHON to one"
+}
+
+# logged COMMAND...: runs it; its output goes to the log and to the variable output. tee goes on when the disk is
+# full, so that the reason is not lost with the log.
+logged() {
+    output=$(set -o pipefail; { "$@" </dev/null 2>&1 | tee -a -- "$environment/launch/log"; } 2>&1)
+}
+
+full_disk() { grep -qE 'No space left on device|Disk quota exceeded|Errno (28|122)' <<<"$1"; }
+
+free_in() { df -Pm -- "$1" 2>/dev/null | awk 'NR == 2 { print $4 " MB" }'; }
+
+# give_up: one line that says why the last logged command failed and what to do.
+give_up() {
+    local log=$environment/launch/log temporary=${TMPDIR:-/tmp}
+    full_disk "$output" &&
+        die "the disk is full: $environment needs about 600 MB (free there: $(free_in "$environment")," \
+            "in $temporary: $(free_in "$temporary")); make room and run this again"
+    grep -qiE 'CERTIFICATE_VERIFY_FAILED' <<<"$output" &&
+        die "pip does not trust the certificate of its package index; set PIP_CERT and run this again (log: $log)"
+    grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|ConnectionResetError|RemoteDisconnected|Max retries exceeded|Failed to establish a new connection|Temporary failure in name resolution|Network is unreachable|Connection (refused|broken|timed out)' <<<"$output" &&
+        die "no network: pip could not reach its package index; connect, or set PIP_INDEX_URL or HTTPS_PROXY," \
+            "and run this again (log: $log)"
+    die "the set-up failed: $(grep -E '^ *(ERROR|Error|[A-Za-z]+Error):? ' <<<"$output" | tail -n 1 | sed 's/^ *//');" \
+        "the log is $log; run this again once that is mended"
+}
+
+# make_venv PYTHON: an environment with pip in it, by whichever way PYTHON has; 1 where it has none.
+make_venv() {
+    logged "$1" -m venv "$environment" && return
+    full_disk "$output" && give_up
+    if "$1" -c 'import virtualenv' 2>/dev/null; then
+        logged "$1" -m virtualenv "$environment" || give_up
+    elif "$1" -m pip --version >/dev/null 2>&1 && logged "$1" -m venv --without-pip "$environment"; then
+        logged "$1" -m pip --python "$environment/bin/python" install --no-input pip || give_up
+    else
+        return 1
+    fi
+}
+
+# make_anew: empties the environment and makes it with the first Python that can.
+make_anew() {
+    local path version without="" package=""
+    find_pythons
+    rm -f -- "$environment/launch/stamp"
+    output=$(find "$environment" -mindepth 1 -maxdepth 1 ! -name launch -exec rm -rf -- {} + 2>&1) || give_up
+    for path in "${pythons[@]}"; do
+        say "making $environment with $("$path" --version) ($path); this takes about a minute, once"
+        make_venv "$path" && return
+        version=$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+        without+=${without:+, }"Python $version at $path"
+        package=${package:-python$version-venv}
+    done
+    die "$without: cannot make environments (no ensurepip, virtualenv or pip);" \
+        "install that part (Debian, Ubuntu: apt install $package) and run this again"
+}
+
+# install EXTRA: collectlab, editable, and what it needs.
+install() {
+    rm -f -- "$environment/launch/stamp"
+    logged "$environment/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
+        -e "$checkout${1:+[$1]}" || give_up
+}
+
+# finish EXTRA: writes the stamp if the environment holds what it should.
+finish() {
+    local version home lacks
+    { read -r version; read -r home; read -r lacks; } < <(inspect "$environment/bin/python" "$1")
+    [ "$home" = here ] && [ -z "$lacks" ] || return 1
+    output=$({ stamp_for "$1" "$version" > "$environment/launch/stamp.new" &&
+        mv -f -- "$environment/launch/stamp.new" "$environment/launch/stamp"; } 2>&1) || give_up
+}
+
+# set_up EXTRA ("" or "test"): sets python to an interpreter that holds collectlab and what EXTRA asks for.
+set_up() {
+    local adopt=0 lock_problem
+    usable_home
+    use_active "$1" && return
+    unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX
+    export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 LC_ALL=${LC_ALL-C.UTF-8}
+
+    environment=$checkout/.venv
+    if ! ready "$1"; then
+        if [ -e "$environment/bin/python" ] && [ ! -e "$environment/launch" ]; then adopt=1; fi
+        lock_problem=$(export LC_ALL=C; mkdir -p -- "$environment/launch" 2>&1 && touch -- "$environment/launch/lock" 2>&1) || {
+            case $lock_problem in
+            *'Read-only file system'* | *'Permission denied'*) ;;
+            *) output=$lock_problem; [ -d "$environment" ] || full_disk "$output" || die "$output"; give_up ;;
+            esac
+            environment=${XDG_CACHE_HOME:-$HOME/.cache}/collectlab/venv-$(printf %s "$checkout" | sha256sum | cut -c 1-12)
+            adopt=0
+            say "$checkout cannot be written: the environment is $environment"
+            lock_problem=$(mkdir -p -- "$environment/launch" 2>&1 && touch -- "$environment/launch/lock" 2>&1) ||
+                die "$lock_problem; set XDG_CACHE_HOME to a folder that can be written, with 600 MB free"
+        }
+    fi
+    ready "$1" || make "$1" "$adopt"
+    export VIRTUAL_ENV=$environment
+    use "$environment"
+}
+
+# make EXTRA ADOPT: makes or mends the environment, one start at a time. With ADOPT a .venv that somebody else
+# made is kept if pip works in it.
+make() {
+    trap 'say "interrupted; the next start goes on from here"; exit 130' INT
+    exec 9> "$environment/launch/lock"
+    flock -n 9 || { say "another start is making $environment; waiting for it"; flock 9; }
+    if ! ready "$1"; then
+        : > "$environment/launch/log"
+        if repairable || { [ "$2" = 1 ] && "$environment/bin/python" -c 'import pip, tomllib' 2>/dev/null; }; then
+            say "bringing $environment up to date"
+            install "$1"
+            finish "$1" || { make_anew && install "$1" && finish "$1"; }
+        else
+            make_anew && install "$1" && finish "$1"
+        fi || die "pip ended well, but $environment does not hold collectlab; the log is $environment/launch/log"
+    fi
+    exec 9>&-
+    trap - INT
+}

@@ -1,0 +1,117 @@
+"""What tests need from the machine, and an account of everything that was left out.
+
+A test that cannot run everywhere says so: `@pytest.mark.needs("gpu")`. Where the machine lacks that, the test is
+skipped, and the summary lists it with the reason and the cure. With `--all` a left-out test, for whatever reason
+it was skipped, is a failure; `--without NEED` makes an exception.
+"""
+
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+
+class Need(NamedTuple):
+    probe: Callable[[], str | None]  # None where the machine has it, otherwise the reason why not
+    cure: str  # the one command, or step, that would enable it
+
+
+def no_gpu():
+    if shutil.which("nvidia-smi") is None:
+        return "this machine has no NVIDIA driver (no nvidia-smi)"
+    count = "import cupy; print(cupy.cuda.runtime.getDeviceCount())"
+    probe = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True)
+    return None if probe.returncode == 0 else probe.stderr.strip().splitlines()[-1]
+
+
+NEEDS = {
+    "gpu": Need(no_gpu, "on a machine with an NVIDIA GPU: conda env create -f environment.yml"),
+}
+
+
+@functools.cache
+def missing(name):
+    return NEEDS[name].probe()
+
+
+LEFT_OUT = pytest.StashKey[dict[tuple[str, str], list[str]]]()
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("collectlab")
+    group.addoption("--all", action="store_true", help="a left-out test is a failure")
+    group.addoption(
+        "--without",
+        action="append",
+        default=[],
+        choices=sorted(NEEDS),
+        help="with --all: tests that want for this need may be left out all the same",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs(name, ...): what the test needs from the machine: " + ", ".join(NEEDS))
+    config.stash[LEFT_OUT] = {}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+            if name not in NEEDS:
+                raise pytest.UsageError(f"{item.nodeid} needs {name!r}; known needs are {', '.join(NEEDS)}")
+
+
+def account_for(report, config, lacking):
+    """Enter a skipped REPORT in the summary; make it a failure under --all."""
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    heading, cure = reason.removeprefix("Skipped: "), ""
+    if lacking:
+        heading, cure = f"needs {lacking}: {missing(lacking)}", NEEDS[lacking].cure
+    config.stash[LEFT_OUT].setdefault((heading, cure), []).append(report.nodeid)
+    if config.option.all and lacking not in config.option.without:
+        report.outcome = "failed"
+        report.longrepr = f"left out under --all: {heading}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            if reason := missing(name):
+                pytest.skip(f"needs {name}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        needs = [name for mark in item.iter_markers("needs") for name in mark.args]
+        lacking = [name for name in needs if missing(name)] if call.when == "setup" else []
+        # Two needs missing: the exception has to cover both, so name one that --without does not.
+        lacking.sort(key=lambda name: name in item.config.option.without)
+        account_for(report, item.config, lacking[0] if lacking else None)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    if report.skipped:
+        account_for(report, collector.config, None)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.stash[LEFT_OUT]:
+        return
+    terminalreporter.section("left out")
+    for (heading, cure), tests in sorted(config.stash[LEFT_OUT].items()):
+        terminalreporter.line(f"{len(tests)} left out: {heading}")
+        if cure:
+            terminalreporter.line(f"    to run: {cure}")
+        for nodeid in tests:
+            terminalreporter.line(f"      {nodeid}")
