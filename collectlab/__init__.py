@@ -7,7 +7,7 @@ it is first used, so that a rank, which needs two of them, starts quickly.
 from importlib import import_module as _import_module
 
 _HOME = {
-    "run": "launcher", "launch": "launcher", "attach": "launcher", "per_rank": "launcher",
+    "run": "launcher.ranks", "launch": "launcher.ranks", "per_rank": "launcher.ranks", "attach": "launcher.run",
 }  # fmt: skip
 _ROOMS = ("semantics", "layout", "payload", "provenance", "launcher")
 

@@ -1,0 +1,1 @@
+"""What a program stands on: the context that it is called with."""

@@ -1,0 +1,9 @@
+"""Ranks in the background of a notebook, and the Run they leave behind.
+
+    ranks.py       the notebook's side: run, launch, Ranks
+    run.py         Run: one program on all ranks, and its directory
+    supervisor.py  a process of its own: starts the ranks, watches everyone, leaves nothing behind
+    worker.py      a rank: its guard, and the loop that runs programs
+
+The rest is what these four share. Only worker.py and calls.py import mpi4py; the notebook imports neither.
+"""

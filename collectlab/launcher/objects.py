@@ -1,0 +1,110 @@
+"""Python objects in files: a small pickle, and every array beside it where it can be mapped.
+
+The bytes of arrays never pass through the pickle: they are written straight from the array and, on the way
+back, the array is a view of the mapped file, so that opening a large result costs nothing until it is read.
+"""
+
+import mmap
+import os
+import pickle
+import struct
+import sys
+
+import cloudpickle
+
+_MAGIC = b"collect1"
+_HEAD = struct.Struct("<8sQQ")
+_SPAN = struct.Struct("<QQ")
+_ALIGN = 64
+_AT_ONCE = 512  # vectors that one writev takes, below every system's limit
+
+
+class PerRank:
+    """An argument that differs by rank; made by `collectlab.per_rank`."""
+
+    def __init__(self, values):
+        self.values = list(values)
+
+    def __repr__(self):
+        return f"per_rank({self.values!r})"
+
+
+class _Pickler(cloudpickle.Pickler):
+    def reducer_override(self, obj):
+        kind = type(obj)
+        if kind is PerRank:
+            raise TypeError("per_rank(...) must be an argument of the program itself, not inside another object")
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(obj, numpy.ndarray):
+            if obj.dtype.hasobject:
+                raise TypeError(f"an array of dtype {obj.dtype} holds Python objects; use a numeric dtype")
+            if kind in (numpy.ndarray, numpy.memmap):
+                plain = obj.view(numpy.ndarray)
+                if not (plain.flags.c_contiguous or plain.flags.f_contiguous):
+                    plain = numpy.ascontiguousarray(plain)
+                return plain.__reduce_ex__(5)
+        cupy = sys.modules.get("cupy")
+        if cupy is not None and isinstance(obj, cupy.ndarray):
+            return cupy.asnumpy(obj).__reduce_ex__(5)
+        return super().reducer_override(obj)
+
+
+def write(path, obj):
+    """Write `obj` to a new file at `path`; returns the bytes of its pickle. TypeError when it cannot be pickled."""
+    buffers = []
+    sink = _Sink()
+    try:
+        _Pickler(sink, protocol=5, buffer_callback=buffers.append).dump(obj)
+    except RecursionError:
+        raise TypeError("the object is nested too deeply to be pickled") from None
+    except (pickle.PicklingError, AttributeError, ValueError) as error:
+        raise TypeError(str(error)) from None
+    text = bytes(sink)
+    raws = [buffer.raw() for buffer in buffers]
+    at = _HEAD.size + _SPAN.size * len(raws) + len(text)
+    spans, parts = [], []
+    for raw in raws:
+        gap = -at % _ALIGN
+        spans.append(_SPAN.pack(at + gap, raw.nbytes))
+        parts += [bytes(gap), raw]
+        at += gap + raw.nbytes
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(fd, [_HEAD.pack(_MAGIC, len(text), len(raws)), *spans, text, *parts])
+    finally:
+        os.close(fd)
+    return text
+
+
+def read(path):
+    """The object that `write` left at `path`; its arrays are private, writable views of the mapped file."""
+    with open(path, "rb") as f:
+        head = f.read(_HEAD.size)
+        if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+            raise ValueError(f"{path} is not an object file of collectlab, or was written only in part")
+        _, length, n = _HEAD.unpack(head)
+        spans = [_SPAN.unpack(span) for span in _chunks(f.read(_SPAN.size * n), _SPAN.size)]
+        text = f.read(length)
+        size = os.fstat(f.fileno()).st_size
+        if len(text) < length or len(spans) < n or any(at + nbytes > size for at, nbytes in spans):
+            raise ValueError(f"{path} was written only in part: {size} bytes are there")
+        mapped = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)) if n else None
+    return pickle.loads(text, buffers=[mapped[at : at + nbytes] for at, nbytes in spans])
+
+
+class _Sink(bytearray):
+    write = bytearray.extend
+
+
+def _chunks(data, size):
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+def _write_all(fd, parts):
+    parts = [view for view in (memoryview(part).cast("B") for part in parts) if view.nbytes]
+    while parts:
+        done = os.writev(fd, parts[:_AT_ONCE])
+        while parts and done >= parts[0].nbytes:
+            done -= parts.pop(0).nbytes
+        if done:
+            parts[0] = parts[0][done:]

@@ -1,0 +1,175 @@
+"""A Run: one program on all ranks, what it returned, what it printed, and how it ended."""
+
+import os
+import sys
+import time
+
+from collectlab.layout import RankMap, Place
+from collectlab.launcher import objects, report, rundir, sweep
+
+
+class Run:
+    """What one program left behind. Made by `run`, `Ranks.submit` and `attach`.
+
+    A Run reads its directory: it can be opened again, in any process of the same user, with `attach(run.path)`.
+    """
+
+    def __init__(self, path, spec, ranks=None):
+        self.path, self.spec = path, spec
+        self._ranks = ranks  # the Ranks that run it, as long as it is not over
+        self._final = None
+        self._results = None
+        self._told = False
+
+    def _end(self, final):
+        self._final, self._ranks = final, None
+
+    def _state(self):
+        """The final status, or None while the run goes on."""
+        if self._final is None and self._ranks is not None:
+            self._ranks._take_messages()
+        elif self._final is None:
+            self._end_from_directory()
+        return self._final
+
+    def _end_from_directory(self):
+        try:
+            self._final = rundir.read_json(os.path.join(self.path, "status.json"))
+        except FileNotFoundError:
+            if not sweep.tagged(self.spec["tag"]):
+                self._final = lost(self.spec)
+
+    @property
+    def status(self):
+        """"running", "done", "failed", "timeout" or "interrupted"."""
+        final = self._state()
+        return final["status"] if final else "running"
+
+    @property
+    def ok(self):
+        """Whether every rank returned."""
+        return self.status == "done"
+
+    @property
+    def nranks(self):
+        return self.spec["nranks"]
+
+    def wait(self, timeout=60.0):
+        """Wait until the run is over, at most `timeout` seconds (None: as long as it takes); returns the run.
+
+        A run that is not over by then goes on: its status is still "running", `report()` says who waits for
+        whom, and `Ranks.interrupt` ends it. Interrupting the wait (Ctrl-C, the stop button) ends the run.
+        """
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+            raise ValueError(f"wait(timeout={timeout!r}): seconds are accepted, 0 or more, or None")
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            if self._ranks is not None and self._final is None:
+                self._ranks._wait_for(lambda: self._final is not None, timeout)
+            while self._state() is None and (end is None or time.monotonic() < end):
+                time.sleep(0.02)  # only for a run of another process, which sends this one nothing
+        except KeyboardInterrupt:
+            if self._ranks is not None:
+                self._ranks.interrupt()
+            self._tell()
+            raise
+        self._tell()
+        return self
+
+    def _tell(self):
+        if self._final is not None and self._final["status"] != "done" and not self._told:
+            self._told = True
+            print(self.report(), file=sys.stderr)
+
+    @property
+    def results(self):
+        """What each rank's program returned, in rank order; None for a rank that did not return.
+
+        Arrays, also inside tuples, lists and dicts, are NumPy arrays mapped from the run's directory: nothing
+        is read before it is used. Writing into them changes only this copy.
+        """
+        final = self._state()
+        if self._results is not None:
+            return self._results
+        found = [self._result(rank) for rank in range(self.nranks)]
+        if final:
+            self._results = found
+        return found
+
+    def _result(self, rank):
+        ends = self._final["ranks"] if self._final else None
+        path = os.path.join(self.path, f"result.{rank}")
+        if ends and ends[rank]["state"] != "returned":
+            return None
+        try:
+            return objects.read(path)
+        except FileNotFoundError:
+            if ends:
+                raise FileNotFoundError(f"{self!r}: the result of rank {rank} is no longer in {self.path}") from None
+            return None
+        except ValueError:
+            if ends:
+                raise
+            return None
+
+    @property
+    def rank_map(self):
+        """rank -> host, device and local rank. Before the ranks have said where they are: what was asked for."""
+        final = self._state()
+        places = final["places"] if final else self._ranks.places if self._ranks else None
+        if not places or None in places:
+            return RankMap.local(self.nranks, self.spec["names"])
+        return RankMap([Place(**place) for place in places])
+
+    def log(self, rank):
+        """What `rank` printed, on both streams, up to now."""
+        if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < self.nranks:
+            raise IndexError(f"log({rank!r}): {self!r} has ranks 0 to {self.nranks - 1}")
+        try:
+            with open(os.path.join(self.path, f"log.{rank:d}"), errors="replace") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    def report(self):
+        """What happened, and to whom, as text."""
+        status = self._state() or self._ranks_look()
+        return report.text({**self.spec, "path": self.path}, status)
+
+    def _ranks_look(self):
+        looks = self._ranks._look(self) if self._ranks else None
+        if self._final is not None:
+            return self._final
+        looks = looks or [{"state": "not started"}] * self.nranks
+        return {"status": "running", "seconds": time.time() - self.spec["created"], "ranks": looks}
+
+    def __repr__(self):
+        n = self.nranks
+        return f"Run({self.spec['program']} on {n} rank{'s' * (n > 1)}: {self.status})"
+
+
+def lost(spec):
+    """The status of a run whose supervisor was killed before it could write one."""
+    n = spec["nranks"]
+    return {
+        "version": rundir.VERSION,
+        "status": "failed",
+        "cause": {"kind": "supervisor gone"},
+        "seconds": 0.0,
+        "places": [None] * n,
+        "ranks": [{"state": "stopped"} for _ in range(n)],
+    }
+
+
+def attach(path):
+    """The Run whose directory is `path`, finished or not.
+
+    Raises FileNotFoundError when there is no such directory, PermissionError when it is another user's, and
+    ValueError when it is not the directory of a run, only half there, or of a newer collectlab.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"attach(path={path!r}): the path of a run directory is accepted, as run.path gives it")
+    path = os.path.abspath(path)
+    run = Run(path, rundir.spec(path))
+    run._state()
+    return run

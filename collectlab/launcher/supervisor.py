@@ -1,0 +1,351 @@
+"""The process between a notebook and its ranks: it starts them, watches everyone, and leaves nothing behind.
+
+It is alone in its session, so neither Ctrl-C nor the death of the notebook reaches it; the end of the socket
+to the notebook does, and then every process that carries the gang's tag is killed. One supervisor serves one
+gang: when a run fails, times out or is interrupted, the gang and the supervisor end, and the next run starts
+new ones.
+"""
+
+import json
+import linecache
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+
+from collectlab.launcher import rundir, sweep, whereabouts
+from collectlab.launcher.wire import Broken, Channel
+
+SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
+FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
+OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
+_STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+class Rank:
+    def __init__(self):
+        self.pid = self.control = self.place = self.where = self.stack = None
+        self.end = None  # how the present run ended here: a dict, or None while it goes on
+
+
+class Supervisor:
+    def __init__(self, notebook):
+        self.notebook = notebook
+        self.selector = selectors.DefaultSelector()
+        self.queue = deque()
+        self.run = None
+        self.deadline = None  # (monotonic time, what to do then)
+        self.ranks = []
+        self.process = None
+        self.output = deque()
+        self._watch(notebook, self._on_notebook)
+
+    def _watch(self, source, react):
+        self.selector.register(source, selectors.EVENT_READ, react)
+
+    def serve(self):
+        while True:
+            left = None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic())
+            for key, _ in self.selector.select(left):
+                if key.fd in self.selector.get_map():  # an earlier reaction may have closed it
+                    key.data(key.fileobj)
+            if self.deadline and time.monotonic() >= self.deadline[0]:
+                _, react = self.deadline
+                self.deadline = None
+                react()
+
+    # what the notebook says
+
+    def _on_notebook(self, channel):
+        messages = self._read(channel)
+        if messages is None:
+            self._end("interrupted", {"kind": "notebook gone"})
+        for message in messages:
+            getattr(self, "_do_" + message.pop("op"))(**message)
+
+    def _do_start(self, command, nranks, path, device, names, tag, site, patience):
+        self.ranks = [Rank() for _ in range(nranks)]
+        self.names = {"path": path, "device": device, "names": names}
+        self.tag, self.patience = tag, patience
+        self.token = os.urandom(16).hex()
+        address = f"collectlab-{os.urandom(8).hex()}"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("\0" + address)
+        listener.listen(2 * nranks)
+        listener.setblocking(False)
+        self._watch(listener, self._on_connection)
+        control = {"address": address, "token": self.token, **site}
+        environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+        )
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self._watch(self.process.stdout, self._on_output)
+        self._watch(os.pidfd_open(self.process.pid), self._on_launcher_exit)
+        self.deadline = (time.monotonic() + patience, self._on_slow_start)
+
+    def _do_run(self, **run):
+        self.queue.append(run)
+        self._next()
+
+    def _do_look(self, id):
+        self.notebook.send(op="looks", id=id, ranks=self._look() if self.run and self.run["id"] == id else None)
+
+    def _do_interrupt(self):
+        if self.run or self.queue or not self._ready():
+            self._end("interrupted", {"kind": "interrupted"})
+
+    def _do_stop(self):
+        if self.run or self.queue:
+            self._end("interrupted", {"kind": "stopped"})
+        for rank in self.ranks:
+            if rank.control:
+                self._tell(rank, op="bye")
+        self.deadline = (time.monotonic() + FAREWELL, self._leave)
+
+    # what the ranks say
+
+    def _on_connection(self, listener):
+        sock, _ = listener.accept()
+        _, uid, _ = (int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[i : i + 4], "little")
+                     for i in (0, 4, 8))  # fmt: skip
+        if uid == os.getuid():
+            self._watch(Channel(sock), self._on_stranger)
+        else:
+            sock.close()
+
+    def _on_stranger(self, channel):
+        """A connection that has not yet said who it is."""
+        messages = self._read(channel)
+        if messages is None or not messages:
+            return messages is None and self._drop(channel)
+        first = messages.pop(0)
+        known = first.get("token") == self.token and first.get("op") in ("guard", "rank")
+        if not known or not 0 <= first.get("rank", -1) < len(self.ranks):
+            return self._drop(channel)
+        rank = self.ranks[first["rank"]]
+        if first["op"] == "guard":
+            self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_guard(c, rank))
+            return None
+        rank.control, rank.pid, rank.host = channel, first["pid"], first["host"]
+        rank.where, rank.stack = channel.fds
+        self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_rank(c, rank))
+        self._tell(rank, op="welcome", **self.names)
+        for message in messages:
+            self._take(rank, message)
+        return None
+
+    def _on_guard(self, channel, rank):
+        messages = self._read(channel)
+        for message in messages or ():
+            if rank.end is None or rank.end["state"] != "left":
+                code = message["code"]
+                how = {"state": "exited", "code": code} if code >= 0 else {"state": "killed", "signal": -code}
+                self._settle(rank, how)
+        if messages is None:
+            self._drop(channel)
+            self._settle(rank, {"state": "lost"})
+
+    def _on_rank(self, channel, rank):
+        messages = self._read(channel)
+        if messages is None:
+            self.selector.unregister(channel)  # how it ended, its guard says
+            return
+        for message in messages:
+            self._take(rank, message)
+
+    def _take(self, rank, message):
+        op = message.pop("op")
+        if op == "ready":
+            rank.place = {"host": rank.host, "device": message["device"], "local_rank": message["local_rank"]}
+            if self._ready():
+                self.deadline = None
+                self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
+                self._next()
+        elif op == "unfit":
+            self._end("failed", {"kind": "unfit", "rank": message["rank"], "why": message["why"]})
+        elif op in ("returned", "raised", "left") and self.run and message["id"] == self.run["id"]:
+            self._settle(rank, {"state": op, **{k: v for k, v in message.items() if k not in ("id", "rank")}})
+
+    def _tell(self, rank, **message):
+        try:
+            rank.control.send(**message)
+        except OSError:
+            pass  # its guard will say how it ended
+
+    # one run
+
+    def _ready(self):
+        return all(rank.place for rank in self.ranks)
+
+    def _next(self):
+        if self.run or not self.queue or not self._ready():
+            return
+        self.run = self.queue.popleft()
+        self.began = time.time()
+        timeout = self.run.get("timeout")
+        self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
+        for rank in self.ranks:
+            rank.end = None
+            self._tell(rank, op="run", id=self.run["id"], path=self.run["path"], sources=self.run["sources"])
+
+    def _settle(self, rank, how):
+        if rank.end is None or rank.end["state"] == "returned" != how["state"]:
+            rank.end = {**how, "seconds": time.time() - self.began if self.run else 0.0}
+        states = [r.end and r.end["state"] for r in self.ranks]
+        if self.run and all(state == "returned" for state in states):
+            self._finish(self.run, "done", None)
+            self.run = self.deadline = None
+            self._next()
+        elif how["state"] == "returned":
+            pass
+        elif all(states):
+            self._fail()
+        elif self.deadline is None or self.deadline[1] != self._fail:
+            self.deadline = (time.monotonic() + SETTLE, self._fail)
+
+    def _fail(self):
+        self._end("failed", {"kind": "rank failed"})
+
+    def _on_timeout(self):
+        self._end("timeout", {"kind": "timeout", "limit": self.run["timeout"]})
+
+    def _on_slow_start(self):
+        self._end("failed", {"kind": "slow start", "limit": self.patience})
+
+    def _on_output(self, stream):
+        data = stream.read(1 << 16)
+        if data is None:
+            return
+        if not data:
+            self.selector.unregister(stream)
+            return
+        self.output.append(data)
+        while sum(map(len, self.output)) > OUTPUT:
+            self.output.popleft()
+
+    def _on_launcher_exit(self, pidfd):
+        self.selector.unregister(pidfd)
+        code = self.process.wait()
+        if self.deadline and self.deadline[1] == self._leave:
+            self._leave()
+        self._on_output(self.process.stdout)
+        self._end("failed", {"kind": "launcher exit", "code": code})
+
+    # the end
+
+    def _finish(self, run, status, cause, looks=None):
+        ranks = [rank.end or looks and looks[i] or {"state": "stopped"} for i, rank in enumerate(self.ranks)]
+        for end in ranks:
+            if "frames" in end:
+                end["frames"] = [self._cite(*frame) for frame in end["frames"]]
+        value = {
+            "version": rundir.VERSION,
+            "status": status,
+            "cause": cause,
+            "seconds": time.time() - self.began if run is self.run else 0.0,
+            "places": [rank.place for rank in self.ranks],
+            "ranks": ranks if run is self.run else [{"state": "not started"} for _ in self.ranks],
+        }
+        try:
+            rundir.write_json(os.path.join(run["path"], "status.json"), value)
+        except OSError as error:
+            value["cause"] = {"kind": "unwritten", "why": str(error)}
+        try:
+            self.notebook.send(op="ended", id=run["id"], **value)
+        except OSError:
+            pass  # the notebook is gone; the directory tells
+
+    def _end(self, status, cause):
+        """End the gang: look where everyone is, kill, write down, say so, exit."""
+        looks = self._look() if self.run else None
+        left = sweep.kill(self.tag) if self.process else []
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            text = b"".join(self.output).decode(errors="replace")
+            cause = {**cause, "output": text, "left": left}
+        for run in [self.run, *self.queue]:
+            if run:
+                self._finish(run, status, cause, looks)
+        self._say_gone(left, cause)
+
+    def _leave(self):
+        left = sweep.kill(self.tag)
+        self.process.kill()
+        self._say_gone(left, None)
+
+    def _say_gone(self, left, cause):
+        try:
+            self.notebook.send(op="gone", left=left, cause=cause)
+        except OSError:
+            pass
+        sys.exit(0)
+
+    def _look(self):
+        """Where each rank is that has not ended: its MPI call, and its Python stack."""
+        going = [rank for rank in self.ranks if rank.pid and rank.end is None]
+        for rank in going:
+            os.ftruncate(rank.stack, 0)
+            os.lseek(rank.stack, 0, os.SEEK_SET)
+            try:
+                os.kill(rank.pid, signal.SIGRTMIN + 6)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end and not all(os.fstat(rank.stack).st_size for rank in going):
+            time.sleep(0.002)
+        now, looks = time.time(), []
+        for rank in self.ranks:
+            if rank.pid is None:
+                looks.append({"state": "not started"})
+            elif rank.end:
+                looks.append(rank.end)
+            else:
+                where = whereabouts.read(rank.where)
+                where["seconds"] = now - where.pop("since")
+                text = os.pread(rank.stack, 1 << 16, 0).decode(errors="replace")
+                frames = [(f, int(n), name) for f, n, name in reversed(_STACK_LINE.findall(text))]
+                frames = [f for f in frames if not f[0].startswith(_HERE)]
+                looks.append({"state": "stopped", "where": where, "frames": frames})
+        return looks
+
+    def _cite(self, file, line, name):
+        """A frame as the report shows it: the text of the line, and the cell that it is in."""
+        source = self.run["sources"].get(file) if self.run else None
+        if source:
+            lines = source["text"].splitlines()
+            text, label = lines[line - 1] if 0 < line <= len(lines) else "", source["label"]
+        else:
+            text, label = linecache.getline(file, line), os.path.basename(file)
+        return {"file": file, "line": line, "name": name, "text": text.strip(), "label": label}
+
+    def _read(self, channel):
+        try:
+            return channel.read()
+        except Broken as error:
+            self.output.append(f"{error}\n".encode())
+            return None
+
+    def _drop(self, channel):
+        self.selector.unregister(channel)
+        channel.close()
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def main():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    notebook = Channel(socket.socket(fileno=os.dup(0)))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    Supervisor(notebook).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Every process a gang started, found by the tag that each of them inherits in its environment.
+
+Process groups and sessions do not hold a gang together (Hydra gives each rank a session of its own, and a
+program may start processes itself); an inherited environment variable does.
+"""
+
+import os
+import signal
+import time
+
+TAG = "COLLECTLAB_TAG"
+
+
+def tagged(tag, spare=()):
+    """The pids of live processes whose environment holds `tag`, without the caller and without `spare`."""
+    mark = f"{TAG}={tag}\0".encode()
+    keep = {os.getpid(), *spare}
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in keep:
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as f:
+                if mark in f.read() + b"\0":
+                    found.append(int(name))
+        except OSError:
+            pass  # it ended meanwhile, or it is another user's
+    return [pid for pid in found if _alive(pid)]
+
+
+def kill(tag, spare=(), within=3.0):
+    """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
+
+    Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
+    """
+    files, end = set(), time.monotonic() + within
+    while left := tagged(tag, spare):
+        for pid in left:
+            files |= shared_memory(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if time.monotonic() > end:
+            return left
+        _await_exit(left, 0.2)
+    for path in files:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+    return []
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def _await_exit(pids, seconds):
+    end = time.monotonic() + seconds
+    while any(_alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.002)
+
+
+def shared_memory(pid):
+    """Files of an MPI library in /dev/shm that `pid` has mapped and that still have a name."""
+    try:
+        with open(f"/proc/{pid}/maps") as f:
+            lines = [line.rstrip("\n") for line in f if "/dev/shm/" in line]
+    except OSError:
+        return set()
+    paths = {line[line.index("/dev/shm/") :] for line in lines if not line.endswith(" (deleted)")}
+    libraries = ("mpich_", "ucx_shm_", "vader_segment", "sm_segment", "ompi_", "psm2_shm")
+    return {path for path in paths if os.path.basename(path).startswith(libraries)}

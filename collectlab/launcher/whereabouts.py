@@ -1,0 +1,76 @@
+"""Where a rank is: the MPI call that it is in, kept in memory that outlives the rank.
+
+A rank writes, the supervisor reads, even when the rank is stuck inside MPI or already dead. Each rank has one
+memory file (memfd) that it hands to the supervisor; nothing is left on disk.
+"""
+
+import mmap
+import os
+import struct
+import time
+
+SIZE = 4096
+# version (odd while being written), calls so far, inside, since, count, peer, line, done, total
+_FIXED = struct.Struct("<IIIxxxxdqiidd")
+_WORDS = struct.Struct("<32s16s128s512s")  # call, dtype, function, file
+_NONE = -1
+
+
+class Record:
+    """The rank's side. `enter` and `leave` cost under 2 microseconds together."""
+
+    def __init__(self):
+        self.fd = os.memfd_create("collectlab-whereabouts", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, SIZE)
+        self._map = mmap.mmap(self.fd, SIZE)
+        self._text = {}
+        self.reset()
+
+    def reset(self):
+        self._version, self._calls = 0, 0
+        self._progress = (0.0, 0.0)
+        self._map[:SIZE] = bytes(SIZE)
+
+    def enter(self, call, count, dtype, peer, frame, counts=True):
+        self._calls += counts
+        code = frame.f_code
+        words = self._text.get(code)
+        if words is None:
+            words = self._text[code] = (code.co_name.encode()[:128], code.co_filename.encode()[-512:])
+        self._version += 1
+        fixed = (self._version, self._calls, 1, time.time(), count, peer, frame.f_lineno, *self._progress)
+        _FIXED.pack_into(self._map, 0, *fixed)
+        _WORDS.pack_into(self._map, _FIXED.size, call, dtype, *words)
+        self._version += 1
+        struct.pack_into("<I", self._map, 0, self._version)
+
+    def leave(self):
+        struct.pack_into("<I", self._map, 8, 0)
+
+    def progress(self, done, total):
+        self._progress = (float(done), float(total))
+        struct.pack_into("<dd", self._map, _FIXED.size - 16, *self._progress)
+
+
+def read(fd):
+    """What the record behind `fd` says, as a dict; `call` is None when the rank made no MPI call."""
+    for _ in range(100):
+        data = os.pread(fd, SIZE, 0)
+        version, calls, inside, since, count, peer, line, done, total = _FIXED.unpack_from(data)
+        if version % 2 == 0:
+            break
+    words = (w.rstrip(b"\0").decode(errors="replace") for w in _WORDS.unpack_from(data, _FIXED.size))
+    call, dtype, function, file = words
+    return {
+        "call": call or None,
+        "calls": calls,
+        "inside": bool(inside),
+        "since": since,
+        "count": None if count == _NONE else count,
+        "dtype": dtype or None,
+        "peer": None if peer == _NONE else peer,
+        "file": file,
+        "line": line,
+        "function": function,
+        "progress": [done, total],
+    }

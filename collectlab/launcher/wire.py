@@ -1,0 +1,67 @@
+"""Control messages: a length, then JSON. No message is ever unpickled; programs and results travel as files."""
+
+import json
+import socket
+import struct
+
+_HEAD = struct.Struct("!I")
+LONGEST = 1 << 24
+
+
+class Broken(ConnectionError):
+    """The peer sent something that is not a control message."""
+
+
+class Channel:
+    """One end of a stream socket that carries messages, and file descriptors beside them."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.fds = []
+        self._data = bytearray()
+
+    def fileno(self):
+        return self.sock.fileno()
+
+    def send(self, fds=(), **message):
+        text = json.dumps(message).encode()
+        if len(text) > LONGEST:
+            raise ValueError(f"a control message of {len(text)} bytes; at most {LONGEST} are accepted")
+        data = _HEAD.pack(len(text)) + text
+        if fds:
+            sent = socket.send_fds(self.sock, [data], list(fds))
+            data = data[sent:]
+        self.sock.sendall(data)
+
+    def read(self):
+        """The messages that one recv completes, maybe none; None when the peer is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 8)
+        except (ConnectionError, OSError) as error:
+            if isinstance(error, BlockingIOError):
+                return []
+            return None
+        self.fds += fds
+        if not data:
+            return None
+        self._data += data
+        messages = []
+        while len(self._data) >= _HEAD.size:
+            (length,) = _HEAD.unpack_from(self._data)
+            if length > LONGEST:
+                raise Broken(f"a control message announced {length} bytes; at most {LONGEST} are accepted")
+            if len(self._data) < _HEAD.size + length:
+                break
+            text = bytes(self._data[_HEAD.size : _HEAD.size + length])
+            del self._data[: _HEAD.size + length]
+            try:
+                message = json.loads(text)
+            except ValueError:
+                raise Broken(f"a control message is not JSON: {text[:60]!r}") from None
+            if not isinstance(message, dict):
+                raise Broken(f"a control message is not an object: {text[:60]!r}")
+            messages.append(message)
+        return messages
+
+    def close(self):
+        self.sock.close()

@@ -1,0 +1,209 @@
+"""A rank: a guard, and the process that it guards, which runs one program after another.
+
+The guard does nothing but wait, so it can always tell how its rank ended (an exit code, a signal) and can
+always end it: when the supervisor is gone, the guard kills everything that carries the gang's tag.
+"""
+
+import atexit
+import faulthandler
+import fcntl
+import json
+import linecache
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+
+from collectlab.launcher import sweep, whereabouts
+from collectlab.launcher.wire import Channel
+
+STACK_SIGNAL = signal.SIGRTMIN + 6  # makes a rank write its Python stack, even inside MPI
+
+
+def main():
+    control = json.loads(os.environ["COLLECTLAB_CONTROL"])
+    rank = int(os.environ[control["rank_variable"]])
+    guard = _connect(control)
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        ours.close()
+        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs)
+    theirs.close()
+    guard.close()
+    _die_with(ours)
+    _rank(rank, control)
+
+
+def _connect(control):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect("\0" + control["address"])
+    return Channel(sock)
+
+
+def _die_with(sock):
+    """SIGKILL from the kernel as soon as the other end of `sock` closes, whatever this process is doing then."""
+    fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sock, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(sock, fcntl.F_SETFL, fcntl.fcntl(sock, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([sock], [], [], 0)[0]:
+        os._exit(1)
+    _die_with.sock = sock  # kept open as long as this process lives
+
+
+def _guard(channel, pid, me, lifeline):
+    channel.send(op="guard", pid=os.getpid(), **me)
+    child = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(child, select.POLLIN)
+    poll.register(channel, select.POLLIN)
+    while True:
+        ready = [fd for fd, _ in poll.poll()]
+        if child in ready:
+            _, status = os.waitpid(pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            try:
+                channel.send(op="exited", rank=me["rank"], code=code)
+                channel.sock.settimeout(10)
+                while channel.read():  # the supervisor looks at the others before this exit makes MPI kill them
+                    pass
+            except OSError:
+                pass
+            os._exit(code if code >= 0 else 128 - code)
+        if channel.read() is None:
+            os.kill(pid, signal.SIGKILL)
+            sweep.kill(os.environ[sweep.TAG])
+            os._exit(1)
+
+
+def _rank(rank, control):
+    channel = _connect(control)
+    record = whereabouts.Record()
+    stack = os.memfd_create("collectlab-stack", os.MFD_CLOEXEC)
+    faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False)
+    fds = (record.fd, stack)
+    channel.send(op="rank", rank=rank, token=control["token"], pid=os.getpid(), host=os.uname().nodename, fds=fds)
+    from collectlab.launcher.calls import MPI, traced
+
+    world = traced(record)
+    _unname_shared_memory()
+    messages = _messages(channel)
+    welcome = next(messages)
+    sys.path[:] = welcome["path"]
+    sys.argv = ["collectlab rank"]
+    local_rank = int(os.environ.get(control["local_rank_variable"], rank))
+    try:
+        device, array_module = _device(welcome["device"], welcome["names"], rank, local_rank)
+    except Exception as error:
+        channel.send(op="unfit", rank=rank, why=f"{type(error).__name__}: {error}")
+        next(messages, None)
+        os._exit(1)
+    channel.send(op="ready", rank=rank, device=device, local_rank=local_rank)
+
+    from collectlab.fabric.context import Context
+
+    for message in messages:
+        if message["op"] == "bye":
+            break
+        context = Context(rank, world.size, world, device, array_module, record.progress)
+        channel.send(rank=rank, id=message["id"], **_run(message, context, record))
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.Finalize()
+    os._exit(0)
+
+
+def _messages(channel):
+    while (batch := channel.read()) is not None:
+        yield from batch
+
+
+def _run(message, context, record):
+    """Run one program; the answer says how it ended on this rank."""
+    path, rank = message["path"], context.rank
+    log = os.open(os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    record.reset()
+    try:
+        from collectlab.launcher import objects
+
+        for file, source in message["sources"].items():
+            lines = source["text"].splitlines(keepends=True)
+            linecache.cache[file] = (len(source["text"]), None, lines, file)
+        program, args, places = objects.read(os.path.join(path, "program"))
+        mine = objects.read(os.path.join(path, f"mine.{rank}")) if places else []
+        for place, value in zip(places, mine, strict=True):
+            args[place] = value
+        value = program(context, *args)
+        try:
+            objects.write(os.path.join(path, f"result.{rank}"), value)
+        except TypeError as error:
+            raise TypeError(f"what rank {rank} returned cannot be sent back: {error}") from None
+        answer = {"op": "returned"}
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+        answer = {"op": "left", "code": code, "frames": _frames(left)}
+    except BaseException as error:
+        traceback.print_exception(error)
+        text = traceback.format_exception_only(error)[-1].strip()
+        name = type(error).__name__
+        answer = {"op": "raised", "error": name, "message": text.partition(": ")[2], "frames": _frames(error)}
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    return answer
+
+
+def _frames(error):
+    """The frames of `error` below this file: what the program did."""
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__, limit=-200)]
+    while frames and frames[0][0] == __file__:
+        frames.pop(0)
+    return frames
+
+
+def _device(wanted, names, rank, local_rank):
+    """(device, array module) of this rank; raises when a GPU is asked for and none answers."""
+    name = names[rank] if names else None
+    there = any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"))
+    if wanted == "cpu" or (wanted == "auto" and not there):
+        return name or f"cpu:{local_rank}", "numpy"
+    try:
+        import cupy
+
+        found = cupy.cuda.runtime.getDeviceCount()
+        index = int(name.rpartition(":")[2]) if name and name.startswith("cuda:") else local_rank % found
+        cupy.cuda.Device(index).use()
+        if int(cupy.arange(3).sum()) != 3:
+            raise RuntimeError(f"device {index} computes wrong sums")
+    except Exception:
+        if wanted == "cuda":
+            raise
+        return name or f"cpu:{local_rank}", "numpy"
+    return name or f"cuda:{index}", "cupy"
+
+
+def _unname_shared_memory():
+    """MPICH keeps the name of its shared segment until the end; without it, nothing is left after a kill."""
+    from collectlab.launcher.calls import MPI
+
+    MPI.COMM_WORLD.Barrier()
+    for path in sweep.shared_memory(os.getpid()):
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # another rank was faster
+
+
+if __name__ == "__main__":
+    main()
