@@ -9,6 +9,7 @@ import os
 import pickle
 import struct
 import sys
+import types
 
 import cloudpickle
 
@@ -30,8 +31,17 @@ class PerRank:
 
 
 class _Pickler(cloudpickle.Pickler):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.files = set()
+
     def reducer_override(self, obj):
         kind = type(obj)
+        if kind is types.CodeType:
+            # cloudpickle forgets the file of a function; a traceback of a rank needs it
+            self.files.add(obj.co_filename)
+            make, parts = self.dispatch_table[kind](obj)
+            return make, tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
         if kind is PerRank:
             raise TypeError("per_rank(...) must be an argument of the program itself, not inside another object")
         numpy = sys.modules.get("numpy")
@@ -50,11 +60,15 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def write(path, obj):
-    """Write `obj` to a new file at `path`; returns the bytes of its pickle. TypeError when it cannot be pickled."""
+    """Write `obj` to a new file at `path`; TypeError when it cannot be pickled.
+
+    Returns the files that the functions in it come from, other than those that are pickled by their name.
+    """
     buffers = []
     sink = _Sink()
+    pickler = _Pickler(sink, protocol=5, buffer_callback=buffers.append)
     try:
-        _Pickler(sink, protocol=5, buffer_callback=buffers.append).dump(obj)
+        pickler.dump(obj)
     except RecursionError:
         raise TypeError("the object is nested too deeply to be pickled") from None
     except (pickle.PicklingError, AttributeError, ValueError) as error:
@@ -73,7 +87,7 @@ def write(path, obj):
         _write_all(fd, [_HEAD.pack(_MAGIC, len(text), len(raws)), *spans, text, *parts])
     finally:
         os.close(fd)
-    return text
+    return pickler.files
 
 
 def read(path):

@@ -176,14 +176,14 @@ class Ranks:
         path = rundir.create(name)
         try:
             common = [None if i in places else arg for i, arg in enumerate(args)]
-            sent = _write(os.path.join(path, "program"), (program, common, places), call, name, program, args)
+            files = _write(os.path.join(path, "program"), (program, common, places), call, name, program, args)
             for rank in range(self.nranks) if places else ():
                 mine = [args[i].values[rank] for i in places]
                 _write(os.path.join(path, f"mine.{rank}"), mine, call, name, None, mine)
             spec = {
                 "version": rundir.VERSION, "program": name, "nranks": self.nranks, "device": self.device,
                 "site": self.site.name, "names": self.names, "timeout": timeout, "created": time.time(),
-                "sources": _sources(sent),
+                "sources": _sources(files),
             }  # fmt: skip
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
@@ -356,13 +356,14 @@ def _blame(program, args):
     return "the program or an argument"
 
 
-def _sources(sent):
-    """The sources that exist only in this process (notebook cells) and that the pickled program names."""
+def _sources(files):
+    """The sources, of those files, that exist only in this process: notebook cells."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     found = {}
-    for file, entry in list(linecache.cache.items()):
-        if len(entry) == 4 and file.encode() in sent and not os.path.exists(file):
+    for file in files:
+        lines = linecache.cache.get(file, (0, None, ()))[2]
+        if lines and not os.path.exists(file):
             label = f"cell {numbers[file]}" if file in numbers else os.path.basename(file)
-            found[file] = {"label": label, "text": "".join(entry[2])}
+            found[file] = {"label": label, "text": "".join(lines)}
     return found
