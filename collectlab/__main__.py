@@ -1,0 +1,3 @@
+from collectlab.cli import main
+
+raise SystemExit(main())

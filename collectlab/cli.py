@@ -1,0 +1,147 @@
+"""The command line: `collectlab run`, `collectlab runs`, `collectlab bench`."""
+
+import argparse
+import json
+import os
+import runpy
+import sys
+
+
+def main(argv=None):
+    """Run one command; returns its exit code (0 when what was asked for holds)."""
+    parser = argparse.ArgumentParser(prog="collectlab", description="Collective communication on real MPI ranks.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="execute a notebook, or a program on ranks")
+    run.add_argument("file", help="NOTEBOOK.ipynb, or PROGRAM.py[:FUNCTION] (function: program)")
+    run.add_argument("-n", "--ranks", type=int, default=4, help="ranks for a program (default 4)")
+    run.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    run.add_argument("--timeout", type=float, default=60, help="seconds for a program, or for one cell (default 60)")
+    run.add_argument("--save", action="store_true", help="write the executed notebook back")
+    run.set_defaults(command=_run)
+
+    runs = commands.add_parser("runs", help="list the runs that are kept")
+    runs.set_defaults(command=_runs)
+
+    bench = commands.add_parser("bench", help="measure, as ratios against peers in the same run")
+    bench.add_argument("what", choices=("launcher", "views"))
+    bench.set_defaults(command=_bench)
+
+    for command in (run, runs, bench):
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(argv)
+    try:
+        return options.command(options)
+    except (OSError, ValueError, TypeError) as error:
+        print(f"collectlab: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(options):
+    if options.file.endswith(".ipynb"):
+        return _run_notebook(options)
+    path, _, name = options.file.partition(":")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"run {options.file!r}: there is no file {path!r}")
+    found = runpy.run_path(path)
+    if name and name not in found or not callable(found.get(name or "program")):
+        raise ValueError(f"run {options.file!r}: {path} defines no function {name or 'program'!r}; name one as FILE.py:FUNCTION")
+    from collectlab.launcher.ranks import run
+
+    done = run(found[name or "program"], ranks=options.ranks, device=options.device, timeout=options.timeout)
+    if options.json:
+        shown = {"status": done.status, "results": [repr(r) for r in done.results], "path": done.path}
+        print(json.dumps({**shown, "report": done.report()}))
+    else:
+        for rank in range(done.nranks):
+            sys.stdout.writelines(f"rank {rank} | {line}\n" for line in done.log(rank).splitlines())
+        for rank, result in enumerate(done.results):
+            print(f"rank {rank} returned {result!r}")
+        print(f"run directory: {done.path}")
+    return 0 if done.ok else 1
+
+
+def _run_notebook(options):
+    """Execute a notebook in a clean kernel, exactly as the tests do, and print what its cells print."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    from collectlab.launcher import rundir
+
+    if not os.path.isfile(options.file):
+        raise FileNotFoundError(f"run {options.file!r}: there is no such notebook")
+    try:
+        notebook = nbformat.read(options.file, as_version=4)
+    except Exception as error:
+        raise ValueError(f"run {options.file!r}: not a notebook ({error})") from None
+    before = set(rundir.names())
+    where = {"metadata": {"path": os.path.dirname(os.path.abspath(options.file))}}
+    client = NotebookClient(notebook, timeout=options.timeout, record_timing=False, resources=where)
+    failed = None
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        failed = error
+    left = [path for path in rundir.names() if path not in before]
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if options.json:
+        texts = ["".join(_texts(cell)) for cell in cells]
+        print(json.dumps({"notebook": options.file, "ok": failed is None, "outputs": texts, "runs": left}))
+    else:
+        for number, cell in enumerate(cells, 1):
+            if text := "".join(_texts(cell)).rstrip("\n"):
+                print(f"[{number}] " + text.replace("\n", "\n" + " " * (len(str(number)) + 3)))
+        for path in left:
+            print(f"run directory: {path}")
+    if failed is not None:
+        print(f"collectlab: {options.file}: {failed.ename}: {failed.evalue}", file=sys.stderr)
+    elif options.save:
+        draft = f"{options.file}.{os.getpid()}"
+        nbformat.write(notebook, draft)
+        os.replace(draft, options.file)
+    return 0 if failed is None else 1
+
+
+def _texts(cell):
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            yield output.text
+        elif output.output_type == "error":
+            yield "\n".join(output.traceback) + "\n"
+        else:
+            yield output.data.get("text/plain", "") + "\n"
+
+
+def _runs(options):
+    from collectlab.launcher import rundir
+    from collectlab.launcher.run import attach
+
+    rows = []
+    for path in rundir.names():
+        try:
+            run = attach(path)
+            row = {"status": run.status, "program": run.spec["program"], "ranks": run.nranks}
+        except (OSError, ValueError) as error:
+            row = {"status": "unreadable", "program": str(error), "ranks": 0}
+        rows.append({"path": path, **row})
+    if options.json:
+        print(json.dumps({"runs": rows}))
+    else:
+        for row in rows:
+            print(f"{row['status']:<12} {row['ranks']:>3} ranks  {row['program']:<24} {row['path']}")
+        print(f"{len(rows)} runs in {rundir.home()}; the newest {rundir.KEEP} are kept")
+    return 0
+
+
+def _bench(options):
+    from importlib import import_module
+
+    from collectlab.bench import machine, table
+
+    rows = [row.to_dict() for row in import_module(f"collectlab.bench.{options.what}").rows()]
+    if options.json:
+        print(json.dumps({"machine": machine(), "rows": rows}))
+    else:
+        print(table(rows))
+    return 0
