@@ -9,14 +9,18 @@ import sys
 
 def main(argv=None):
     """Run one command; returns its exit code (0 when what was asked for holds)."""
-    parser = argparse.ArgumentParser(prog="collectlab", description="Collective communication on real MPI ranks.")
+    parser = argparse.ArgumentParser(
+        prog="collectlab", description="Collective communication on real MPI ranks."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="execute a notebook, or a program on ranks")
     run.add_argument("file", help="NOTEBOOK.ipynb, or PROGRAM.py[:FUNCTION] (function: program)")
     run.add_argument("-n", "--ranks", type=int, default=4, help="ranks for a program (default 4)")
     run.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    run.add_argument("--timeout", type=float, default=60, help="seconds for a program, or for one cell (default 60)")
+    run.add_argument(
+        "--timeout", type=float, default=60, help="seconds for a program, or for one cell (default 60)"
+    )
     run.add_argument("--save", action="store_true", help="write the executed notebook back")
     run.set_defaults(command=_run)
 
@@ -44,8 +48,10 @@ def _run(options):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"run {options.file!r}: there is no file {path!r}")
     found = runpy.run_path(path)
-    if name and name not in found or not callable(found.get(name or "program")):
-        raise ValueError(f"run {options.file!r}: {path} defines no function {name or 'program'!r}; name one as FILE.py:FUNCTION")
+    if (name and name not in found) or not callable(found.get(name or "program")):
+        raise ValueError(
+            f"run {options.file!r}: {path} has no function {name or 'program'!r}; name one as FILE.py:FUNCTION"
+        )
     from collectlab.launcher.ranks import run
 
     done = run(found[name or "program"], ranks=options.ranks, device=options.device, timeout=options.timeout)

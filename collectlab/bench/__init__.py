@@ -1,6 +1,6 @@
 """Measurements: each figure beside its goal, and beside a peer that was measured in the same run.
 
-Nothing here is asserted by a test: timings belong to the machine and the hour. `collectlab bench` prints them.
+No test asserts any of it: timings belong to the machine and the hour. `collectlab bench` prints them.
 """
 
 import operator
@@ -27,9 +27,15 @@ class Row:
         ratio = self.ours / self.peer_value if self.peer_value else None
         met = bool(_HOLDS[sign](ratio if of_peer else self.ours, float(bound)))
         return {
-            "case": self.case, "ours": _short(self.ours), "peer": self.peer, "peer_value": _short(self.peer_value),
-            "unit": self.unit, "ratio": _short(ratio), "goal": self.goal, "met": met,
-        }  # fmt: skip
+            "case": self.case,
+            "ours": _short(self.ours),
+            "peer": self.peer,
+            "peer_value": _short(self.peer_value),
+            "unit": self.unit,
+            "ratio": _short(ratio),
+            "goal": self.goal,
+            "met": met,
+        }
 
 
 def _short(value):
@@ -51,6 +57,10 @@ def table(rows):
     for row in rows:
         peer = f"{row['peer_value']} ({row['peer']})" if row["peer"] else "-"
         ratio = "-" if row["ratio"] is None else row["ratio"]
-        cells.append((row["case"], row["ours"], peer, row["unit"], ratio, row["goal"], "yes" if row["met"] else "NO"))
+        cells.append(
+            (row["case"], row["ours"], peer, row["unit"], ratio, row["goal"], "yes" if row["met"] else "NO")
+        )
     widths = [max(len(str(row[i])) for row in cells) for i in range(len(cells[0]))]
-    return "\n".join("  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(
+        "  ".join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
+    )

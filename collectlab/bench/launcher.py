@@ -37,7 +37,9 @@ def rows():
     ]
     if importlib.util.find_spec("ipyparallel"):
         peer = _ipyparallel()
-        for row, key in zip((found[0], found[1], found[3], found[5]), ("cold", "warm", "pull", "stop"), strict=True):
+        for row, key in zip(
+            (found[0], found[1], found[3], found[5]), ("cold", "warm", "pull", "stop"), strict=True
+        ):
             goal = ">= 5.0 x peer" if key == "pull" else "<= 0.2 x peer"
             found.append(Row(row.case, row.ours, row.unit, goal, "ipyparallel", peer[key]))
     return found
@@ -55,7 +57,7 @@ def _seconds(act):
 
 def _cold():
     """A cold run, and the shortest MPI program under bare mpiexec, in turn."""
-    bare = sites.command(sites.LOCAL, NRANKS, ())[:1] + ["-n", str(NRANKS), sys.executable, "-c", _BARE]
+    bare = [sites.command(sites.LOCAL, NRANKS, ())[0], "-n", str(NRANKS), sys.executable, "-c", _BARE]
 
     def local():
         # a function of the session, as a learner writes it: it is pickled by value

@@ -1,18 +1,18 @@
-"""The communicator that programs get: mpi4py's own, which notes each blocking call while the rank is in it."""
+"""The communicator that programs get: mpi4py's own, and it notes each blocking call while it lasts."""
 
 import sys
 
 from mpi4py import MPI
 
-_COLLECTIVE = """Barrier Bcast Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Alltoallw
-    Reduce Allreduce Reduce_scatter Reduce_scatter_block Scan Exscan
+_COLLECTIVE = """Barrier Bcast Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv
+    Alltoallw Reduce Allreduce Reduce_scatter Reduce_scatter_block Scan Exscan
     barrier bcast gather scatter allgather alltoall reduce allreduce scan exscan""".split()
 _SEND = "Send Ssend Bsend Rsend send ssend bsend Sendrecv sendrecv".split()
 _RECEIVE = "Recv recv Probe probe Mprobe mprobe".split()
 
 
 def traced(record):
-    """COMM_WORLD as a communicator whose calls are noted in `record`; its duplicates and splits are noted too."""
+    """COMM_WORLD with its calls noted in `record`; those of its duplicates and splits are noted too."""
 
     def noting(name, peer_at, collective):
         bare, word = getattr(MPI.Intracomm, name), name.encode()

@@ -43,7 +43,9 @@ class _Pickler(cloudpickle.Pickler):
             make, parts = self.dispatch_table[kind](obj)
             return make, tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
         if kind is PerRank:
-            raise TypeError("per_rank(...) must be an argument of the program itself, not inside another object")
+            raise TypeError(
+                "per_rank(...) must be an argument of the program itself, not inside another object"
+            )
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(obj, numpy.ndarray):
             if obj.dtype.hasobject:

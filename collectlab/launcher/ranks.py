@@ -40,8 +40,8 @@ def per_rank(values):
 def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=None):
     """Run `program(ctx, *args)` on `ranks` fresh ranks and wait for it; returns the Run.
 
-    `timeout` seconds after its start the run is ended with status "timeout". A run that fails prints its report
-    and is returned like any other; bad arguments raise before anything is started.
+    `timeout` seconds after its start the run is ended with status "timeout". A run that fails prints its
+    report and is returned like any other; bad arguments raise before anything is started.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
         raise ValueError(f"run(timeout={timeout!r}): seconds are accepted, more than 0")
@@ -155,7 +155,7 @@ class Ranks:
     # programs
 
     def submit(self, program, *args):
-        """Give the ranks `program(ctx, *args)`; returns its Run at once. Programs run in the order of submission."""
+        """Give the ranks `program(ctx, *args)`; returns its Run at once. Programs run one after another."""
         found = self._prepare(program, args, None)
         self._send_run(found)
         return found
@@ -164,7 +164,9 @@ class Ranks:
         """The run directory with everything in it that the ranks need."""
         call = "run" if timeout else "submit"
         if not callable(program):
-            raise TypeError(f"{call}(program={program!r}): a function is accepted, called as program(ctx, *args) on every rank")
+            raise TypeError(
+                f"{call}(program={program!r}): a function is accepted, to be called as program(ctx, *args)"
+            )
         name = getattr(program, "__name__", type(program).__name__)
         places = [i for i, arg in enumerate(args) if isinstance(arg, PerRank)]
         for i in places:
@@ -176,7 +178,9 @@ class Ranks:
         path = rundir.create(name)
         try:
             common = [None if i in places else arg for i, arg in enumerate(args)]
-            files = _write(os.path.join(path, "program"), (program, common, places), call, name, program, args)
+            files = _write(
+                os.path.join(path, "program"), (program, common, places), call, name, program, args
+            )
             for rank in range(self.nranks) if places else ():
                 mine = [args[i].values[rank] for i in places]
                 _write(os.path.join(path, f"mine.{rank}"), mine, call, name, None, mine)
@@ -319,9 +323,13 @@ def _device_names(rank_map, nranks):
         try:
             rank_map = RankMap(rank_map)
         except TypeError as error:
-            raise TypeError(f"rank_map={rank_map!r}: a RankMap is accepted, or a list of device names ({error})") from None
+            raise TypeError(
+                f"rank_map={rank_map!r}: a RankMap is accepted, or a list of device names ({error})"
+            ) from None
     if rank_map.nranks != nranks:
-        raise ValueError(f"rank_map places {rank_map.nranks} ranks, but ranks={nranks}; one place for each rank is accepted")
+        raise ValueError(
+            f"rank_map places {rank_map.nranks} ranks, but ranks={nranks}; one place for each is accepted"
+        )
     return [place.device for place in rank_map.places]
 
 
@@ -332,7 +340,9 @@ def _patience():
     except ValueError:
         seconds = 0
     if not 0 < seconds < math.inf:
-        raise ValueError(f"the variable COLLECTLAB_START_SECONDS is {text!r}; seconds are accepted, more than 0")
+        raise ValueError(
+            f"the variable COLLECTLAB_START_SECONDS is {text!r}; seconds are accepted, more than 0"
+        )
     return seconds
 
 
@@ -340,12 +350,17 @@ def _write(path, value, call, name, program, args):
     try:
         return objects.write(path, value)
     except TypeError as error:
-        raise TypeError(f"{call}({name}, ...): {_blame(program, args)} cannot be sent to the ranks: {error}") from None
+        raise TypeError(
+            f"{call}({name}, ...): {_blame(program, args)} cannot be sent to the ranks: {error}"
+        ) from None
 
 
 def _blame(program, args):
     """Which argument it is that cannot be pickled."""
-    for what, value in [("the program", program), *((f"argument {i + 1}", arg) for i, arg in enumerate(args))]:
+    for what, value in [
+        ("the program", program),
+        *((f"argument {i + 1}", arg) for i, arg in enumerate(args)),
+    ]:
         try:
             if not isinstance(value, PerRank):
                 objects.write(os.devnull, value)

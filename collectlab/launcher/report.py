@@ -29,10 +29,18 @@ def _headline(spec, status, cause):
     if status["status"] == "timeout":
         return f"timeout: {on} was not done after {cause['limit']:g} s"
     if kind == "rank failed":
-        first = min((r for r in status["ranks"] if r["state"] in _BAD), key=lambda r: r["seconds"], default=None)
+        first = min(
+            (r for r in status["ranks"] if r["state"] in _BAD), key=lambda r: r["seconds"], default=None
+        )
         if first is None:
             return f"failed after {seconds}: {on}"
-        who = _names([i for i, r in enumerate(status["ranks"]) if r["state"] == first["state"] and _key(r) == _key(first)])
+        who = _names(
+            [
+                i
+                for i, r in enumerate(status["ranks"])
+                if r["state"] == first["state"] and _key(r) == _key(first)
+            ]
+        )
         return f"failed after {first['seconds']:.1f} s: {who} {_BAD[first['state']](first)}"
     return f"{status['status']}: {on} " + {
         "interrupted": f"was interrupted after {seconds}",
@@ -72,7 +80,11 @@ def _alike(ranks, states):
 
 def _ended(group, ranks, cause):
     rank = ranks[group[0]]
-    lines = [] if cause.get("kind") == "rank failed" and rank is _first(ranks) else [f"{_names(group)} {_BAD[rank['state']](rank)}"]
+    lines = (
+        []
+        if cause.get("kind") == "rank failed" and rank is _first(ranks)
+        else [f"{_names(group)} {_BAD[rank['state']](rank)}"]
+    )
     frames = rank.get("frames", ())
     shown = [f for f in frames if _learners(f)] or list(frames[-1:])
     lines += [f"    {_place(frame)}" for frame in shown[-6:]]
@@ -115,7 +127,9 @@ def _doing(rank):
     place = place.replace("{", "{{").replace("}", "}}")
     if where and where["inside"]:
         peer = "" if where["peer"] is None else f" with rank {where['peer']}"
-        which = f", their {_nth(where['calls'])} collective" if where["peer"] is None and where["calls"] else ""
+        which = (
+            f", their {_nth(where['calls'])} collective" if where["peer"] is None and where["calls"] else ""
+        )
         return f"{{were}} waiting in {where['call']}{peer}{which}, for {{seconds}}{place}"
     return f"{{were}} not in an MPI call{place}" if where else "{were} stopped"
 
@@ -126,7 +140,9 @@ def _mismatch(ranks):
     for i, rank in enumerate(ranks):
         where = rank.get("where")
         if where and where["call"] and where["peer"] is None and where["calls"]:
-            calls.setdefault(where["calls"], {}).setdefault((where["call"], where["count"], where["dtype"]), []).append(i)
+            calls.setdefault(where["calls"], {}).setdefault(
+                (where["call"], where["count"], where["dtype"]), []
+            ).append(i)
     lines = []
     for number, kinds in sorted(calls.items()):
         if len(kinds) > 1:
@@ -145,13 +161,23 @@ def _afterwards(cause):
 
 
 def _launcher_output(cause):
-    if cause.get("kind") not in ("launcher exit", "slow start", "supervisor gone") or not cause.get("output", "").strip():
+    if (
+        cause.get("kind") not in ("launcher exit", "slow start", "supervisor gone")
+        or not cause.get("output", "").strip()
+    ):
         return []
-    return ["the launcher's last output:", *("    " + line for line in cause["output"].strip().splitlines()[-8:])]
+    return [
+        "the launcher's last output:",
+        *("    " + line for line in cause["output"].strip().splitlines()[-8:]),
+    ]
 
 
 def _learners(frame):
-    return "site-packages" not in frame["file"] and not frame["file"].startswith("<frozen") and "/lib/python" not in frame["file"]
+    return (
+        "site-packages" not in frame["file"]
+        and not frame["file"].startswith("<frozen")
+        and "/lib/python" not in frame["file"]
+    )
 
 
 def _place(frame):

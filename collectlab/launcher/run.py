@@ -4,14 +4,14 @@ import os
 import sys
 import time
 
-from collectlab.layout import RankMap, Place
 from collectlab.launcher import objects, report, rundir, sweep
+from collectlab.layout import Place, RankMap
 
 
 class Run:
     """What one program left behind. Made by `run`, `Ranks.submit` and `attach`.
 
-    A Run reads its directory: it can be opened again, in any process of the same user, with `attach(run.path)`.
+    A Run reads its directory; `attach(run.path)` opens it again, in any process of the same user.
     """
 
     def __init__(self, path, spec, ranks=None):
@@ -41,7 +41,7 @@ class Run:
 
     @property
     def status(self):
-        """"running", "done", "failed", "timeout" or "interrupted"."""
+        """ "running", "done", "failed", "timeout" or "interrupted"."""
         final = self._state()
         return final["status"] if final else "running"
 
@@ -105,7 +105,9 @@ class Run:
             return objects.read(path)
         except FileNotFoundError:
             if ends:
-                raise FileNotFoundError(f"{self!r}: the result of rank {rank} is no longer in {self.path}") from None
+                raise FileNotFoundError(
+                    f"{self!r}: the result of rank {rank} is no longer in {self.path}"
+                ) from None
             return None
         except ValueError:
             if ends:
@@ -114,7 +116,7 @@ class Run:
 
     @property
     def rank_map(self):
-        """rank -> host, device and local rank. Before the ranks have said where they are: what was asked for."""
+        """rank -> host, device, local rank; what was asked for until the ranks have said where they are."""
         final = self._state()
         places = final["places"] if final else self._ranks.places if self._ranks else None
         if not places or None in places:
@@ -168,7 +170,9 @@ def attach(path):
     ValueError when it is not the directory of a run, only half there, or of a newer collectlab.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"attach(path={path!r}): the path of a run directory is accepted, as run.path gives it")
+        raise TypeError(
+            f"attach(path={path!r}): the path of a run directory is accepted, as run.path gives it"
+        )
     path = os.path.abspath(path)
     run = Run(path, rundir.spec(path))
     run._state()

@@ -1,10 +1,10 @@
 """The directory that a Run is: which files it holds, where it lies, how long it is kept.
 
-    spec.json       what was asked for: program, ranks, device, site, sources of notebook cells
-    program         the program and its arguments; mine.R what per_rank gave to rank R alone
-    log.R           what rank R printed, both streams, as it was printed
-    result.R        what rank R's program returned
-    status.json     the end: status, rank map, and what became of each rank. Written last, in one step
+spec.json       what was asked for: program, ranks, device, site, sources of notebook cells
+program         the program and its arguments; mine.R what per_rank gave to rank R alone
+log.R           what rank R printed, both streams, as it was printed
+result.R        what rank R's program returned
+status.json     the end: status, rank map, and what became of each rank. Written last, in one step
 """
 
 import json
@@ -95,15 +95,21 @@ def spec(path):
     """
     call = f"attach({path!r})"
     if not os.path.isdir(path):
-        raise FileNotFoundError(f"{call}: there is no such directory; `collectlab runs` lists the runs that are kept")
+        raise FileNotFoundError(
+            f"{call}: there is no such directory; `collectlab runs` lists the runs that are kept"
+        )
     if os.stat(path).st_uid != os.getuid():
-        raise PermissionError(f"{call}: the directory belongs to another user; only one's own runs are opened")
+        raise PermissionError(
+            f"{call}: the directory belongs to another user; only one's own runs are opened"
+        )
     try:
         found = read_json(os.path.join(path, "spec.json"))
     except FileNotFoundError:
         raise ValueError(f"{call}: not a run directory: it holds no spec.json") from None
     except (ValueError, OSError) as error:
-        raise ValueError(f"{call}: spec.json cannot be read ({error}); the run was written only in part") from None
+        raise ValueError(
+            f"{call}: spec.json cannot be read ({error}); the run was written only in part"
+        ) from None
     version = found.get("version") if isinstance(found, dict) else None
     if not isinstance(version, int):
         raise ValueError(f"{call}: spec.json names no version; it is not a run of collectlab")
@@ -114,5 +120,7 @@ def spec(path):
         )
     missing = {"nranks", "program", "device", "tag"} - found.keys()
     if missing:
-        raise ValueError(f"{call}: spec.json lacks {', '.join(sorted(missing))}; the run was written only in part")
+        raise ValueError(
+            f"{call}: spec.json lacks {', '.join(sorted(missing))}; the run was written only in part"
+        )
     return found

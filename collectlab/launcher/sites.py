@@ -20,10 +20,35 @@ class Site:
 
 LOCAL = Site(
     name="local",
-    command=("mpiexec", "-launcher", "fork", "-rmk", "user", "-iface", "lo", "-hosts", "127.0.0.1", "-n", "{n}"),
+    command=(
+        "mpiexec",
+        "-launcher",
+        "fork",
+        "-rmk",
+        "user",
+        "-iface",
+        "lo",
+        "-hosts",
+        "127.0.0.1",
+        "-n",
+        "{n}",
+    ),
     rank_variable="PMI_RANK",
     local_rank_variable="MPI_LOCALRANKID",
-    drop=("PMI_", "PMIX_", "PRTE_", "OMPI_", "SLURM_", "HYDRA_", "HYDI_", "MPI_LOCAL", "PALS_", "FLUX_", "PBS_", "LSB_"),
+    drop=(
+        "PMI_",
+        "PMIX_",
+        "PRTE_",
+        "OMPI_",
+        "SLURM_",
+        "HYDRA_",
+        "HYDI_",
+        "MPI_LOCAL",
+        "PALS_",
+        "FLUX_",
+        "PBS_",
+        "LSB_",
+    ),
     needs="MPICH's mpiexec, which `pip install mpich` brings",
 )
 

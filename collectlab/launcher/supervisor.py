@@ -13,6 +13,7 @@ import re
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -82,7 +83,11 @@ class Supervisor:
         control = {"address": address, "token": self.token, **site}
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
         )
         os.set_blocking(self.process.stdout.fileno(), False)
         self._watch(self.process.stdout, self._on_output)
@@ -94,7 +99,9 @@ class Supervisor:
         self._next()
 
     def _do_look(self, id):
-        self.notebook.send(op="looks", id=id, ranks=self._look() if self.run and self.run["id"] == id else None)
+        self.notebook.send(
+            op="looks", id=id, ranks=self._look() if self.run and self.run["id"] == id else None
+        )
 
     def _do_interrupt(self):
         if self.run or self.queue or not self._ready():
@@ -112,8 +119,7 @@ class Supervisor:
 
     def _on_connection(self, listener):
         sock, _ = listener.accept()
-        _, uid, _ = (int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[i : i + 4], "little")
-                     for i in (0, 4, 8))  # fmt: skip
+        _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid == os.getuid():
             self._watch(Channel(sock), self._on_stranger)
         else:
@@ -240,7 +246,9 @@ class Supervisor:
     # the end
 
     def _finish(self, run, status, cause, looks=None):
-        ranks = [rank.end or looks and looks[i] or {"state": "stopped"} for i, rank in enumerate(self.ranks)]
+        ranks = [
+            rank.end or (looks and looks[i]) or {"state": "stopped"} for i, rank in enumerate(self.ranks)
+        ]
         for end in ranks:
             if "frames" in end:
                 end["frames"] = [self._cite(*frame) for frame in end["frames"]]

@@ -1,4 +1,4 @@
-"""Control messages: a length, then JSON. No message is ever unpickled; programs and results travel as files."""
+"""Control messages: a length, then JSON. None is ever unpickled; programs and results travel as files."""
 
 import json
 import socket

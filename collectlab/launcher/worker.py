@@ -44,7 +44,7 @@ def _connect(control):
 
 
 def _die_with(sock):
-    """SIGKILL from the kernel as soon as the other end of `sock` closes, whatever this process is doing then."""
+    """The kernel kills this process when the other end of `sock` closes, whatever it is doing then."""
     fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(sock, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(sock, fcntl.F_SETFL, fcntl.fcntl(sock, fcntl.F_GETFL) | os.O_ASYNC)
@@ -67,7 +67,9 @@ def _guard(channel, pid, me, lifeline):
             try:
                 channel.send(op="exited", rank=me["rank"], code=code)
                 channel.sock.settimeout(10)
-                while channel.read():  # the supervisor looks at the others before this exit makes MPI kill them
+                while (
+                    channel.read()
+                ):  # the supervisor looks at the others before this exit makes MPI kill them
                     pass
             except OSError:
                 pass
@@ -84,7 +86,9 @@ def _rank(rank, control):
     stack = os.memfd_create("collectlab-stack", os.MFD_CLOEXEC)
     faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False)
     fds = (record.fd, stack)
-    channel.send(op="rank", rank=rank, token=control["token"], pid=os.getpid(), host=os.uname().nodename, fds=fds)
+    channel.send(
+        op="rank", rank=rank, token=control["token"], pid=os.getpid(), host=os.uname().nodename, fds=fds
+    )
     from collectlab.launcher.calls import MPI, traced
 
     world = traced(record)
@@ -124,7 +128,9 @@ def _messages(channel):
 def _run(message, context, record):
     """Run one program; the answer says how it ended on this rank."""
     path, rank = message["path"], context.rank
-    log = os.open(os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open(
+        os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -166,7 +172,9 @@ def _run(message, context, record):
 
 def _frames(error):
     """The frames of `error` below this file: what the program did."""
-    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__, limit=-200)]
+    frames = [
+        (f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__, limit=-200)
+    ]
     while frames and frames[0][0] == __file__:
         frames.pop(0)
     return frames
@@ -175,7 +183,9 @@ def _frames(error):
 def _device(wanted, names, rank, local_rank):
     """(device, array module) of this rank; raises when a GPU is asked for and none answers."""
     name = names[rank] if names else None
-    there = any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"))
+    there = any(
+        os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
+    )
     if wanted == "cpu" or (wanted == "auto" and not there):
         return name or f"cpu:{local_rank}", "numpy"
     try:
