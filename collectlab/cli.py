@@ -48,13 +48,12 @@ def _run(options):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"run {options.file!r}: there is no file {path!r}")
     found = runpy.run_path(path)
-    if (name and name not in found) or not callable(found.get(name or "program")):
-        raise ValueError(
-            f"run {options.file!r}: {path} has no function {name or 'program'!r}; name one as FILE.py:FUNCTION"
-        )
+    name = name or "program"
+    if not callable(found.get(name)):
+        raise ValueError(f"run {options.file!r}: {path} has no function {name!r}; name one as FILE.py:FUNCTION")
     from collectlab.launcher.ranks import run
 
-    done = run(found[name or "program"], ranks=options.ranks, device=options.device, timeout=options.timeout)
+    done = run(found[name], ranks=options.ranks, device=options.device, timeout=options.timeout)
     if options.json:
         shown = {"status": done.status, "results": [repr(r) for r in done.results], "path": done.path}
         print(json.dumps({**shown, "report": done.report()}))
