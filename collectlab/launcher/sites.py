@@ -15,6 +15,7 @@ class Site:
     rank_variable: str
     local_rank_variable: str
     drop: tuple[str, ...]  # prefixes of inherited variables that would confuse the ranks
+    variables: dict[str, str]  # set for the ranks, unless the user has set them
     needs: str  # said when the first word of the command is not found
 
 
@@ -49,6 +50,8 @@ LOCAL = Site(
         "PBS_",
         "LSB_",
     ),
+    # one host: UCX need not look for network cards, nor open ports
+    variables={"UCX_TLS": "self,posix"},
     needs="MPICH's mpiexec, which `pip install mpich` brings",
 )
 
@@ -78,6 +81,5 @@ def command(site, nranks, rank_command):
 def environment(site, extra):
     """The environment of the ranks: this process's, less what would confuse them, one BLAS thread a rank."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(site.drop)}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        kept.setdefault(name, "1")
-    return {**kept, **extra}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**threads, **site.variables, **kept, **extra}
