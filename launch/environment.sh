@@ -140,30 +140,38 @@ logged() {
     output=$(set -o pipefail; { "$@" </dev/null 2>&1 | tee -a -- "$environment/launch/log"; } 2>&1)
 }
 
+# What pip prints when it does not get through to its package index.
+UNREACHABLE='NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|ConnectionResetError'
+UNREACHABLE+='|RemoteDisconnected|Max retries exceeded|Failed to establish a new connection|Network is unreachable'
+UNREACHABLE+='|Temporary failure in name resolution|Connection (refused|broken|timed out)'
+
 full_disk() { grep -qE 'No space left on device|Disk quota exceeded|Errno (28|122)' <<<"$1"; }
 
 free_in() { df -Pm -- "$1" 2>/dev/null | awk 'NR == 2 { print $4 " MB" }'; }
 
 # give_up: one line that says why the last logged command failed and what to do.
 give_up() {
-    local log=$environment/launch/log temporary=${TMPDIR:-/tmp}
+    local log=$environment/launch/log temporary=${TMPDIR:-/tmp} reason
     full_disk "$output" &&
         die "the disk is full: $environment needs about 600 MB (free there: $(free_in "$environment")," \
             "in $temporary: $(free_in "$temporary")); make room and run this again"
-    grep -qiE 'CERTIFICATE_VERIFY_FAILED' <<<"$output" &&
+    grep -q CERTIFICATE_VERIFY_FAILED <<<"$output" &&
         die "pip does not trust the certificate of its package index; set PIP_CERT and run this again (log: $log)"
-    grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|ConnectionResetError|RemoteDisconnected|Max retries exceeded|Failed to establish a new connection|Temporary failure in name resolution|Network is unreachable|Connection (refused|broken|timed out)' <<<"$output" &&
-        die "no network: pip could not reach its package index; connect, or set PIP_INDEX_URL or HTTPS_PROXY," \
+    grep -qE "$UNREACHABLE" <<<"$output" &&
+        die "no network: pip could not reach its package index; connect, or set HTTPS_PROXY or PIP_INDEX_URL," \
             "and run this again (log: $log)"
-    die "the set-up failed: $(grep -E '^ *(ERROR|Error|[A-Za-z]+Error):? ' <<<"$output" | tail -n 1 | sed 's/^ *//');" \
-        "the log is $log; run this again once that is mended"
+    reason=$(grep -E '^ *(ERROR|Error|[A-Za-z]+Error):? ' <<<"$output" | tail -n 1)
+    grep -q '(from versions: none)' <<<"$output" &&
+        reason+=" at pip's package index: no network, or an index without it?"
+    [ -n "$reason" ] || reason=$(grep . <<<"$output" | tail -n 1)
+    die "the set-up failed: ${reason#"${reason%%[! ]*}"}; mend that and run this again (log: $log)"
 }
 
 # make_venv PYTHON: an environment with pip in it, by whichever way PYTHON has; 1 where it has none.
 make_venv() {
     logged "$1" -m venv "$environment" && return
     full_disk "$output" && give_up
-    if "$1" -c 'import virtualenv' 2>/dev/null; then
+    if "$1" -c 'import virtualenv' >/dev/null 2>&1; then
         logged "$1" -m virtualenv "$environment" || give_up
     elif "$1" -m pip --version >/dev/null 2>&1 && logged "$1" -m venv --without-pip "$environment"; then
         logged "$1" -m pip --python "$environment/bin/python" install --no-input pip || give_up

@@ -1,11 +1,12 @@
 """What tests need from the machine, and an account of everything that was left out.
 
-A test that cannot run everywhere says so: `@pytest.mark.needs("gpu")`. Where the machine lacks that, the test is
-skipped, and the summary lists it with the reason and the cure. With `--all` a left-out test, for whatever reason
-it was skipped, is a failure; `--without NEED` makes an exception.
+A test that cannot run everywhere says so: `@pytest.mark.needs("gpu")`. Where the machine lacks that, the test
+is skipped, and the summary lists it with the reason and the cure. With `--all` a left-out test, for whatever
+reason it was skipped, is a failure; `--without NEED` makes an exception.
 """
 
 import functools
+import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,28 @@ def no_gpu():
     return None if probe.returncode == 0 else probe.stderr.strip().splitlines()[-1]
 
 
+def no_mounts():
+    if shutil.which("unshare") is None:
+        return "this machine has no unshare (util-linux)"
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    probe = subprocess.run([*namespace, "true"], capture_output=True, text=True)
+    return None if probe.returncode == 0 else probe.stderr.strip()
+
+
+def no_other_user():
+    if os.getuid() != 0:
+        return None  # this is one already
+    code = "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    system = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    probe = subprocess.run([*nobody, "python3", "-c", code], capture_output=True, env=system, cwd="/")
+    return None if probe.returncode == 0 else "the user nobody may run no Python >= 3.11 with venv"
+
+
 NEEDS = {
     "gpu": Need(no_gpu, "on a machine with an NVIDIA GPU: conda env create -f environment.yml"),
+    "mounts": Need(no_mounts, "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000"),
+    "another user": Need(no_other_user, "apt-get install python3-venv"),
 }
 
 
@@ -54,7 +75,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(name, ...): what the test needs from the machine: " + ", ".join(NEEDS))
+    config.addinivalue_line("markers", f"needs(name, ...): what the machine must have: {', '.join(NEEDS)}")
     config.stash[LEFT_OUT] = {}
 
 
@@ -68,7 +89,7 @@ def pytest_collection_modifyitems(items):
 def account_for(report, config, lacking):
     """Enter a skipped REPORT in the summary; make it a failure under --all."""
     reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-    heading, cure = reason.removeprefix("Skipped: "), ""
+    heading, cure = reason.removeprefix("Skipped: ") or "skipped without a reason", ""
     if lacking:
         heading, cure = f"needs {lacking}: {missing(lacking)}", NEEDS[lacking].cure
     config.stash[LEFT_OUT].setdefault((heading, cure), []).append(report.nodeid)
