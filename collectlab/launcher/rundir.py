@@ -13,7 +13,8 @@ import re
 import time
 
 VERSION = 1
-KEEP = 200  # runs; a run that is younger than an hour, or that a live Run object reads, is kept beyond that
+KEEP = 200  # runs, the newest
+KEEP_BYTES = 8 << 30  # of them together; the oldest go first
 _HOUR = 3600
 
 
@@ -61,17 +62,29 @@ def names():
 
 
 def prune(in_use=(), mine=()):
-    """Remove the oldest runs beyond KEEP: those in `mine` at once, others when they are an hour old."""
+    """Remove the oldest runs beyond KEEP and KEEP_BYTES; those `in_use` stay.
+
+    Runs in `mine` go at once, those of other processes when they are an hour old.
+    """
     import shutil
 
-    for path in names()[:-KEEP]:
-        if path in in_use:
+    kept, held = 0, 0
+    for path in reversed(names()):
+        kept, held = kept + 1, held + _bytes(path)
+        if path in in_use or (kept <= KEEP and held <= KEEP_BYTES):
             continue
         try:
             if path in mine or time.time() - os.stat(path).st_mtime > _HOUR:
                 shutil.rmtree(path)
         except OSError:
             pass  # another process prunes too
+
+
+def _bytes(path):
+    try:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(path))
+    except OSError:
+        return 0
 
 
 def write_json(path, value):
@@ -83,6 +96,7 @@ def write_json(path, value):
 
 
 def read_json(path):
+    """The value that `write_json` wrote to `path`."""
     with open(path) as f:
         return json.load(f)
 
