@@ -92,7 +92,7 @@ def test_no_two_files_import_each_other_in_a_loop():
     edges = {
         name: {m for m, _ in _imports(path) if m in modules and m != name} for name, path in modules.items()
     }
-    # `from collectlab.x import y` names the package too; only what lies inside the file counts as an edge to it
+    # `from collectlab.x import y` names the package of x too, which is no import of that package
     for name, targets in edges.items():
         targets -= {parent for parent in modules if name.startswith(parent + ".")} - {name}
         targets.discard("collectlab")
