@@ -50,7 +50,8 @@ def _headline(spec, status, cause):
         "launcher exit": f"lost its ranks: the site's launcher ended ({_code(cause.get('code', 0))})",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
-        "unfit": f"did not start: rank {cause.get('rank')} has no such device: {cause.get('why')}",
+        "unfit": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
+        "use device='cpu', or device='auto' to take what is there",
         "not started": "did not start: the run before it ended its ranks",
         "no launcher": f"did not start: {cause.get('why')}",
         "unwritten": f"ended, but its status could not be written: {cause.get('why')}",

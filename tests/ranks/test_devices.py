@@ -1,0 +1,97 @@
+"""Which device a rank takes. A stand-in for CuPy says how many GPUs there are and notes which one is used."""
+
+import sys
+import textwrap
+
+import pytest
+
+import collectlab as cl
+
+STAND_IN = """
+    import numpy
+    from numpy import *
+    used = []
+
+    class cuda:
+        class runtime:
+            @staticmethod
+            def getDeviceCount():
+                {count}
+
+        class Device:
+            def __init__(self, index):
+                self.index = index
+
+            def use(self):
+                used.append(self.index)
+"""
+
+
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """Let the ranks find a `cupy` that has so many devices (or that raises)."""
+
+    def install(count):
+        (tmp_path / "cupy.py").write_text(textwrap.dedent(STAND_IN).format(count=count))
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+def where(ctx):
+    """The device, the array module, and the index that was made current."""
+    return ctx.device, ctx.xp.__name__, getattr(ctx.xp, "used", None)
+
+
+def test_cpu_ranks_have_a_name_of_their_own_and_numpy():
+    run = cl.run(where, ranks=3, device="cpu")
+    assert run.results == [("cpu:0", "numpy", None), ("cpu:1", "numpy", None), ("cpu:2", "numpy", None)]
+    assert run.rank_map.devices == ("cpu:0", "cpu:1", "cpu:2")
+    assert [place.local_rank for place in run.rank_map.places] == [0, 1, 2]
+
+
+def test_gpu_ranks_take_devices_by_local_rank_and_share_them_when_there_are_too_few(gpus):
+    gpus("return 2")
+    run = cl.run(where, ranks=3, device="cuda")
+    assert run.results == [("cuda:0", "cupy", [0]), ("cuda:1", "cupy", [1]), ("cuda:0", "cupy", [0])]
+    assert run.rank_map.devices == ("cuda:0", "cuda:1", "cuda:0")
+    assert "cupy" not in sys.modules
+
+
+def test_a_rank_map_decides_which_gpu_a_rank_takes(gpus):
+    gpus("return 2")
+    run = cl.run(where, ranks=2, device="cuda", rank_map=["cuda:1", "cuda:0"])
+    assert run.results == [("cuda:1", "cupy", [1]), ("cuda:0", "cupy", [0])]
+
+
+def test_a_rank_map_names_the_devices_of_cpu_ranks():
+    run = cl.run(where, ranks=2, device="cpu", rank_map=cl.layout.RankMap(["B", "A"]))
+    assert [device for device, *_ in run.results] == ["B", "A"]
+    assert run.rank_map.devices == ("B", "A")
+    assert run.rank_map.rank_of("A") == 1
+
+
+def test_cuda_without_a_gpu_says_what_answered(gpus, capsys):
+    gpus("raise RuntimeError('no CUDA-capable device is detected')")
+    run = cl.run(where, ranks=2, device="cuda")
+    assert run.status == "failed"
+    assert "no CUDA-capable device is detected" in run.report()
+    assert "device='cpu'" in run.report()
+    assert run.results == [None, None]
+
+
+def test_auto_falls_back_to_numpy_where_no_gpu_answers(gpus):
+    gpus("raise RuntimeError('no CUDA-capable device is detected')")
+    assert cl.run(where, ranks=2, device="auto").results[1][1] == "numpy"
+
+
+@pytest.mark.parametrize("bad", ("gpu", "CPU", "", None, 0))
+def test_an_unknown_device_names_the_three_that_are_known(bad):
+    with pytest.raises(ValueError, match=r"device=.* accepted: 'auto', 'cpu' or 'cuda'"):
+        cl.run(where, ranks=2, device=bad)
+
+
+@pytest.mark.parametrize("bad", (["A"], ["A", "B", "C"]))
+def test_a_rank_map_of_another_size_is_refused(bad):
+    with pytest.raises(ValueError, match=rf"rank_map places {len(bad)} ranks?, but ranks=2"):
+        cl.run(where, ranks=2, rank_map=bad)
