@@ -7,8 +7,12 @@ it is first used, so that a rank, which needs two of them, starts quickly.
 from importlib import import_module as _import_module
 
 _HOME = {
-    "run": "launcher.ranks", "launch": "launcher.ranks", "per_rank": "launcher.ranks", "attach": "launcher.run",
-}  # fmt: skip
+    "run": "launcher.ranks",
+    "launch": "launcher.ranks",
+    "attach": "launcher.run",
+    "simulate": "fabric.simulated",
+    "per_rank": "fabric.per_rank",
+}
 _ROOMS = ("semantics", "layout", "payload", "provenance", "launcher")
 
 __all__ = [*_HOME, *_ROOMS]

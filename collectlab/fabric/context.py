@@ -1,32 +1,67 @@
 """The first argument of every program."""
 
-import sys
-
 
 class Context:
-    """What a rank knows.
+    """What a rank knows, and what it can do beside computing.
 
     rank, nranks   its index in the group, and the group's size
-    comm           its mpi4py communicator
-    device         the name of the device that holds its data ("cpu", "cuda:1", or what the rank map says)
+    comm           its mpi4py communicator; None when simulated
+    device         the name of the device that holds its data ("cpu:0", "cuda:1", or what the rank map says)
     xp             the array module of that device: cupy on a GPU, numpy elsewhere
     """
 
-    def __init__(self, rank, nranks, comm, device, array_module, progress):
+    def __init__(self, rank, nranks, comm, device, array_module, fabric, log, progress):
         self.rank, self.nranks, self.comm, self.device = rank, nranks, comm, device
-        self._array_module, self._progress = array_module, progress
+        self._array_module, self._make_fabric = array_module, fabric
+        self._log, self._progress = log, progress
 
     @property
     def xp(self):
+        """The array module: numpy or cupy."""
         return __import__(self._array_module)
 
     def log(self, text):
         """Write one line to this rank's log, at once."""
-        print(text, file=sys.stdout, flush=True)
+        self._log(text)
 
     def progress(self, done, total):
         """Say how far this rank is: `done` of `total`, in any unit."""
         self._progress(done, total)
+
+    def window(self, name, shape, dtype):
+        """The Window of that name: every rank calls this, with the same shape and dtype.
+
+        The same name is the same memory, also in a later call.
+        """
+        from collectlab.fabric.windows import Window
+
+        shape = tuple(shape) if hasattr(shape, "__iter__") else (int(shape),)
+        return Window(self._fabric, self.rank, name, self._fabric.memory(self.rank, name, shape, dtype))
+
+    def signals(self, name, rows):
+        """The Signals of that name, with so many rows; each call begins a new generation."""
+        from collectlab.fabric.windows import Signals
+
+        return Signals(self._fabric, self.rank, name, rows, self._fabric.generation(self.rank, name, rows))
+
+    def barrier(self, signals, row):
+        """Notify every peer on `row`, then wait for every peer's notification of this generation.
+
+        A row serves one barrier of a generation: counters only go up, so a second barrier on it waits for
+        nothing.
+        """
+        peers = [peer for peer in range(self.nranks) if peer != self.rank]
+        for peer in peers:
+            signals.notify(peer, row)
+        for peer in peers:
+            signals.wait(peer, row, signals.generation)
+
+    @property
+    def _fabric(self):
+        # made when it is first needed: most programs of the first lessons only use the communicator
+        fabric = self._make_fabric()
+        self._make_fabric = lambda: fabric
+        return fabric
 
     def __repr__(self):
         return f"Context(rank={self.rank}, nranks={self.nranks}, device={self.device!r})"

@@ -13,21 +13,13 @@ import types
 
 import cloudpickle
 
+from collectlab.fabric.per_rank import PerRank
+
 _MAGIC = b"collect1"
 _HEAD = struct.Struct("<8sQQ")
 _SPAN = struct.Struct("<QQ")
 _ALIGN = 64
 _AT_ONCE = 512  # vectors that one writev takes, below every system's limit
-
-
-class PerRank:
-    """An argument that differs by rank; made by `collectlab.per_rank`."""
-
-    def __init__(self, values):
-        self.values = list(values)
-
-    def __repr__(self):
-        return f"per_rank({self.values!r})"
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -5,36 +5,21 @@ import math
 import operator
 import os
 import secrets
-import select
 import shutil
-import socket
-import subprocess
 import sys
 import threading
 import time
 import weakref
 
-from collectlab.launcher import objects, rundir, sites, sweep
-from collectlab.launcher.objects import PerRank
-from collectlab.launcher.run import Run, lost
-from collectlab.launcher.wire import Broken, Channel
+from collectlab.fabric.per_rank import PerRank, check_per_rank
+from collectlab.launcher import link, objects, rundir, sites, sweep
+from collectlab.launcher.run import Run, ended_by
 from collectlab.layout import RankMap
 
 MOST_RANKS = 256
-_BOUND = 5.0  # seconds within which interrupt and stop return, whatever the ranks do
+_BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, should it not answer
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
-
-_live = weakref.WeakSet()
-_mine = set()
-
-
-def per_rank(values):
-    """An argument that differs by rank: rank r gets values[r]. One value for each rank is needed."""
-    if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"per_rank({values!r}): a list with one value for each rank is accepted")
-    return PerRank(values)
+_mine = set()  # directories of the runs of this process
 
 
 def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=None):
@@ -75,22 +60,22 @@ class Ranks:
         self.device = device
         self.site = sites.find(site)
         self.names = _device_names(rank_map, self.nranks)
-        rank_program = [sys.executable, "-P", "-c", _START.format(root=_ROOT, module="worker")]
+        rank_program = [sys.executable, "-P", "-c", link.START.format(root=link.ROOT, module="worker")]
         self._command = sites.command(self.site, self.nranks, rank_program)
         self.places = None
-        self._channel = self._process = self._tag = None
+        self._changed = threading.Condition()  # notified after each message; guards what follows
+        self._link = self._last = self._looks = None
+        self._calm = 0  # how often the supervisor has said that there was nothing to interrupt
         self._runs = {}
-        self._lock = threading.RLock()
-        self._sending = threading.Lock()
 
     # starting and stopping
 
     def start(self):
         """Start the ranks, if they are not running, and wait until they are ready."""
-        self._ensure()
         try:
-            self._wait_for(lambda: self.places is not None or self._channel is None, None)
-        except KeyboardInterrupt:
+            there = self._ensure()
+            self._wait_for(lambda: self.places is not None or self._link is not there, None)
+        except BaseException:
             self.stop()
             raise
         if self.places is None:
@@ -98,29 +83,20 @@ class Ranks:
         return self
 
     def _ensure(self):
-        """A supervisor that has been told to start the ranks; it answers later."""
-        with self._lock:
-            self._take_messages()
-            if self._channel is not None:
-                return
-            self.places, self._tag, self._cause = None, secrets.token_hex(8), None
-            ours, theirs = socket.socketpair()
-            environment = sites.environment(self.site, {sweep.TAG: self._tag})
-            start = [sys.executable, "-I", "-S", "-c", _START.format(root=_ROOT, module="supervisor")]
-            self._complaints = os.memfd_create("collectlab-supervisor", os.MFD_CLOEXEC)
-            self._process = subprocess.Popen(
-                start, stdin=theirs, stdout=self._complaints, stderr=self._complaints,
-                env=environment, start_new_session=True,
-            )  # fmt: skip
-            theirs.close()
-            self._channel = Channel(ours)
-            _live.add(self)
-            site = {k: getattr(self.site, k) for k in ("rank_variable", "local_rank_variable")}
-            path = [entry or os.getcwd() for entry in sys.path]
-            self._tell(
-                op="start", command=self._command, nranks=self.nranks, path=path, device=self.device,
-                names=self.names, tag=self._tag, site=site, patience=_patience(),
-            )  # fmt: skip
+        """The link to a supervisor that has been told to start the ranks; it answers later."""
+        with self._changed:
+            if self._link is None:
+                self.places = None
+                new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
+                site = {k: getattr(self.site, k) for k in ("rank_variable", "local_rank_variable")}
+                new.tell(
+                    op="start", command=self._command, nranks=self.nranks, path=_search_path(), site=site,
+                    device=self.device, names=self.names, tag=new.tag, patience=_patience(), notebook=os.getpid(),
+                )  # fmt: skip
+                weakref.finalize(self, new.cut).atexit = False
+                threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
+                self._link = new
+            return self._link
 
     def interrupt(self):
         """End what is running, and the ranks with it. Safe at any moment, also twice."""
@@ -131,16 +107,17 @@ class Ranks:
         self._close("stop")
 
     def _close(self, op):
-        with self._sending:
-            channel = self._channel
-        if channel is None:
+        there, calm = self._link, self._calm
+        if there is None:
             return
-        self._tell(op=op)
-        idle = op == "interrupt" and not self._runs
-        self._wait_for(lambda: self._channel is not channel or (idle and self.places is not None), _BOUND)
-        if self._channel is channel and not idle:
-            self._process.kill()
-            self._wait_for(lambda: self._channel is not channel, _BOUND)
+        try:
+            there.tell(op=op)
+            if not self._wait_for(lambda: self._link is not there or self._calm > calm, _BOUND):
+                there.process.kill()
+                self._wait_for(lambda: self._link is not there, None)
+        except BaseException:
+            there.cut()  # interrupted again: the supervisor, alone, ends the ranks
+            raise
 
     def __enter__(self):
         return self
@@ -149,7 +126,7 @@ class Ranks:
         self.stop()
 
     def __repr__(self):
-        state = "stopped" if self._channel is None else "starting" if self.places is None else "ready"
+        state = "stopped" if self._link is None else "starting" if self.places is None else "ready"
         return f"Ranks({self.nranks}, device={self.device!r}: {state})"
 
     # programs
@@ -169,12 +146,7 @@ class Ranks:
             )
         name = getattr(program, "__name__", type(program).__name__)
         places = [i for i, arg in enumerate(args) if isinstance(arg, PerRank)]
-        for i in places:
-            if len(args[i].values) != self.nranks:
-                raise ValueError(
-                    f"{call}({name}, ...): argument {i + 1} is per_rank of {len(args[i].values)} values, "
-                    f"but there are {self.nranks} ranks; one value for each rank is accepted"
-                )
+        check_per_rank(f"{call}({name}, ...)", args, self.nranks)
         path = rundir.create(name)
         try:
             common = [None if i in places else arg for i, arg in enumerate(args)]
@@ -194,113 +166,76 @@ class Ranks:
             raise
         _mine.add(path)
         if len(_mine) % 50 == 1:
-            in_use = {run.path for gang in _live for run in gang._runs.values()} | {run.path for run in _open}
-            rundir.prune(in_use, _mine)
-        found = Run(path, spec, self)
-        _open.add(found)
-        return found
+            rundir.prune(Run.paths_in_use(), _mine)
+        return Run(path, spec, self)
 
     def _send_run(self, found):
-        self._ensure()
-        found.spec["tag"] = self._tag
-        rundir.write_json(os.path.join(found.path, "spec.json"), found.spec)
         key = os.path.basename(found.path)
-        self._runs[key] = found
-        self._tell(
-            op="run", id=key, path=found.path, timeout=found.spec["timeout"], sources=found.spec["sources"]
-        )  # fmt: skip
+        try:
+            with self._changed:
+                there = self._ensure()
+                found.spec["tag"] = there.tag
+                rundir.write_json(os.path.join(found.path, "spec.json"), found.spec)
+                self._runs[key] = found
+            spec = found.spec
+            there.tell(op="run", id=key, path=found.path, timeout=spec["timeout"], sources=spec["sources"])
+        except BaseException:
+            self._runs.pop(key, None)
+            shutil.rmtree(found.path, ignore_errors=True)
+            raise
 
     # the supervisor
 
-    def _tell(self, **message):
-        with self._sending:
-            if self._channel is not None:
-                try:
-                    self._channel.send(**message)
-                except OSError:
-                    pass  # reading will find that it is gone
-
     def _wait_for(self, happened, timeout):
-        end = None if timeout is None else time.monotonic() + timeout
-        while not happened():
-            with self._lock:
-                if happened():
-                    return True
-                left = None if end is None else end - time.monotonic()
-                if self._channel is None or (left is not None and left <= 0):
-                    return happened()
-                if select.select([self._channel], [], [], left)[0]:
-                    self._read()
-        return True
+        """Wait for the listener to make `happened` true; whether it did within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(happened, timeout)
 
-    def _take_messages(self):
-        with self._lock:
-            while self._channel is not None and select.select([self._channel], [], [], 0)[0]:
-                self._read()
+    # what the listener does
 
-    def _read(self):
-        try:
-            messages = self._channel.read()
-        except Broken as error:
-            os.write(self._complaints, f"{error}\n".encode())
-            messages = None
-        if messages is None:
-            return self._bury()
-        for message in messages:
-            op = message.pop("op")
+    def _take(self, message):
+        op = message.pop("op")
+        with self._changed:
             if op == "ready":
                 self.places = message["places"]
-            elif op == "ended":
+            elif op == "done":
                 found = self._runs.pop(message.pop("id"), None)
                 if found is not None:
                     found._end(message)
             elif op == "looks":
                 self._looks = message
-            elif op == "gone":
-                self._cause = message["cause"]
-                self._bury()
-                break
-        return None
+            elif op == "calm":
+                self._calm += 1
+            self._changed.notify_all()
 
-    def _bury(self):
-        """The supervisor has gone; so must everything that it started."""
-        channel, self._channel = self._channel, None
-        channel.close()
-        if self._cause is None and self._process.poll() is None:
-            try:
-                self._process.wait(0.5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        if self._runs:
-            left = sweep.kill(self._tag)
-            for found in self._runs.values():
-                final = lost(found.spec)
-                final["cause"].update(left=left, output=self._complaint())
-                rundir.write_json(os.path.join(found.path, "status.json"), final)
-                found._end(final)
+    def _bury(self, there, last):
+        """The supervisor has gone, with the message `last` or, when it was killed, without."""
+        with self._changed:
+            if last is None:
+                left = sweep.kill(there.tag)
+                cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
+                last = {"value": ended_by(cause, self.nranks), "runs": {}}
+            for key, found in self._runs.items():
+                found._end(last["runs"].get(key) or rundir.end(found.path, last["value"]))
             self._runs.clear()
-        self._process.wait()
-        os.close(self._complaints)
-        self.places = None
-
-    def _complaint(self):
-        return os.pread(self._complaints, 1 << 14, 0).decode(errors="replace")
+            self._link = self.places = None
+            self._last = last["value"]
+            self._changed.notify_all()
 
     def _look(self, found):
-        key = os.path.basename(found.path)
-        self._looks = None
-        self._tell(op="look", id=key)
-        self._wait_for(lambda: self._looks is not None or found._final is not None, 2.0)
-        return self._looks["ranks"] if self._looks else None
+        """Where the ranks of a run are that goes on, or None."""
+        with self._changed:
+            self._looks, there = None, self._link
+            if there is None:
+                return None
+            there.tell(op="look", id=os.path.basename(found.path))
+            self._changed.wait_for(lambda: self._looks is not None or found._final is not None, 2.0)
+            return self._looks and self._looks["ranks"]
 
     def _why(self):
         from collectlab.launcher import report
 
-        status = {**lost({"nranks": self.nranks}), "cause": self._cause or {"kind": "supervisor gone"}}
-        return report.text({"program": "the start"}, status)
-
-
-_open = weakref.WeakSet()
+        return report.text({"program": "the start of the ranks"}, self._last)
 
 
 def _nranks(ranks):
@@ -331,6 +266,15 @@ def _device_names(rank_map, nranks):
             f"rank_map places {rank_map.nranks} ranks, but ranks={nranks}; one place for each is accepted"
         )
     return [place.device for place in rank_map.places]
+
+
+def _search_path():
+    """Where the ranks look for modules: where this process does."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        here = None  # the working directory was deleted
+    return [entry or here for entry in sys.path if isinstance(entry, str) and (entry or here)]
 
 
 def _patience():

@@ -6,6 +6,7 @@ import time
 
 from collectlab.launcher import objects, report, rundir, sweep
 from collectlab.layout import Place, RankMap
+from collectlab.trace import Trace
 
 
 class Run:
@@ -18,7 +19,7 @@ class Run:
         self.path, self.spec = path, spec
         self._ranks = ranks  # the Ranks that run it, as long as it is not over
         self._final = None
-        self._results = None
+        self._results = self._trace = None
         self._told = False
 
     def _end(self, final):
@@ -113,6 +114,23 @@ class Run:
             if ends:
                 raise
             return None
+
+    @property
+    def trace(self):
+        """The Trace of what the program did with windows and signals; empty when it used none."""
+        self._state()
+        if self._trace is None:
+            paths = [os.path.join(self.path, f"events.{rank}") for rank in range(self.nranks)]
+            trace = Trace.merged([objects.read(path) if os.path.exists(path) else [] for path in paths])
+            if self._final is None:
+                return trace
+            self._trace = trace
+        return self._trace
+
+    @property
+    def traffic(self):
+        """int64 (nranks, nranks): bytes that row rank read from column rank's windows."""
+        return self.trace.traffic()
 
     @property
     def rank_map(self):

@@ -111,8 +111,16 @@ def _rank(rank, control):
     for message in messages:
         if message["op"] == "bye":
             break
-        context = Context(rank, world.size, world, device, array_module, record.progress)
-        channel.send(rank=rank, id=message["id"], **_run(message, context, record))
+        fabrics = []  # the one that this run makes, if it asks for a window
+
+        def make_fabric(made=fabrics):
+            from collectlab.fabric.mpi import SharedWindows
+
+            made.append(SharedWindows(world))
+            return made[0]
+
+        context = Context(rank, world.size, world, device, array_module, make_fabric, _log, record.progress)
+        channel.send(rank=rank, id=message["id"], **_run(message, context, record, fabrics))
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -120,12 +128,16 @@ def _rank(rank, control):
     os._exit(0)
 
 
+def _log(text):
+    print(text, flush=True)
+
+
 def _messages(channel):
     while (batch := channel.read()) is not None:
         yield from batch
 
 
-def _run(message, context, record):
+def _run(message, context, record, fabrics):
     """Run one program; the answer says how it ended on this rank."""
     path, rank = message["path"], context.rank
     log = os.open(
@@ -146,7 +158,13 @@ def _run(message, context, record):
         mine = objects.read(os.path.join(path, f"mine.{rank}")) if places else []
         for place, value in zip(places, mine, strict=True):
             args[place] = value
-        value = program(context, *args)
+        try:
+            value = program(context, *args)
+        finally:
+            for fabric in fabrics:
+                objects.write(os.path.join(path, f"events.{rank}"), fabric.events)
+        for fabric in fabrics:
+            fabric.free()
         try:
             objects.write(os.path.join(path, f"result.{rank}"), value)
         except TypeError as error:
