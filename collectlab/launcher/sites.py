@@ -50,8 +50,9 @@ LOCAL = Site(
         "PBS_",
         "LSB_",
     ),
-    # one host: UCX need not look for network cards, nor open ports
-    variables={"UCX_TLS": "self,posix"},
+    # one host: UCX need not look for network cards, nor open ports; and Hydra need not write the topology to
+    # a file in /tmp, which a kill would leave there
+    variables={"UCX_TLS": "self,posix", "HWLOC_XMLFILE": ""},
     needs="MPICH's mpiexec, which `pip install mpich` brings",
 )
 
