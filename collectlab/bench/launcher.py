@@ -79,7 +79,7 @@ def _warm(ranks):
 def _idle(ranks, seconds=3.0):
     """Share of one core that the whole gang uses while nothing is submitted."""
     ranks.submit(_who).wait()
-    pids = [pid for pid in sweep.tagged(ranks._tag)]
+    pids = sweep.tagged(ranks._link.tag)
     before, start = _ticks(pids), time.perf_counter()
     time.sleep(seconds)
     used = (_ticks(pids) - before) / os.sysconf("SC_CLK_TCK")

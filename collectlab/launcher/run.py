@@ -3,10 +3,13 @@
 import os
 import sys
 import time
+import weakref
 
 from collectlab.launcher import objects, report, rundir, sweep
 from collectlab.layout import Place, RankMap
 from collectlab.trace import Trace
+
+_open = weakref.WeakValueDictionary()  # the Runs that are in use in this process
 
 
 class Run:
@@ -21,24 +24,24 @@ class Run:
         self._final = None
         self._results = self._trace = None
         self._told = False
+        _open[id(self)] = self
+
+    @staticmethod
+    def paths_in_use():
+        """The directories that some Run of this process reads."""
+        return {run.path for run in map(_call, _open.valuerefs()) if run is not None}
 
     def _end(self, final):
         self._final, self._ranks = final, None
 
     def _state(self):
         """The final status, or None while the run goes on."""
-        if self._final is None and self._ranks is not None:
-            self._ranks._take_messages()
-        elif self._final is None:
-            self._end_from_directory()
+        if self._final is None and self._ranks is None:  # another process runs it, or did
+            going = sweep.tagged(self.spec["tag"])  # looked up first: what it writes last must not be missed
+            self._final = rundir.status(self.path, self.nranks)
+            if self._final is None and not going:
+                self._final = ended_by({"kind": "supervisor gone"}, self.nranks)
         return self._final
-
-    def _end_from_directory(self):
-        try:
-            self._final = rundir.read_json(os.path.join(self.path, "status.json"))
-        except FileNotFoundError:
-            if not sweep.tagged(self.spec["tag"]):
-                self._final = lost(self.spec)
 
     @property
     def status(self):
@@ -64,14 +67,16 @@ class Run:
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
             raise ValueError(f"wait(timeout={timeout!r}): seconds are accepted, 0 or more, or None")
         end = None if timeout is None else time.monotonic() + timeout
+        ranks = self._ranks
         try:
-            if self._ranks is not None and self._final is None:
-                self._ranks._wait_for(lambda: self._final is not None, timeout)
-            while self._state() is None and (end is None or time.monotonic() < end):
-                time.sleep(0.02)  # only for a run of another process, which sends this one nothing
+            if ranks is not None:
+                ranks._wait_for(lambda: self._final is not None, timeout)
+            else:
+                while self._state() is None and (end is None or time.monotonic() < end):
+                    time.sleep(0.02)  # another process runs it, which sends this one nothing
         except KeyboardInterrupt:
-            if self._ranks is not None:
-                self._ranks.interrupt()
+            if ranks is not None:
+                ranks.interrupt()
             self._tell()
             raise
         self._tell()
@@ -168,17 +173,20 @@ class Run:
         return f"Run({self.spec['program']} on {n} rank{'s' * (n > 1)}: {self.status})"
 
 
-def lost(spec):
+def ended_by(cause, nranks):
     """The status of a run whose supervisor was killed before it could write one."""
-    n = spec["nranks"]
     return {
         "version": rundir.VERSION,
         "status": "failed",
-        "cause": {"kind": "supervisor gone"},
+        "cause": cause,
         "seconds": 0.0,
-        "places": [None] * n,
-        "ranks": [{"state": "stopped"} for _ in range(n)],
+        "places": [None] * nranks,
+        "ranks": [{"state": "stopped"} for _ in range(nranks)],
     }
+
+
+def _call(reference):
+    return reference()
 
 
 def attach(path):

@@ -10,7 +10,11 @@ status.json     the end: status, rank map, and what became of each rank. Written
 import json
 import os
 import re
+import shutil
+import stat
 import time
+
+from collectlab.launcher import sweep
 
 VERSION = 1
 KEEP = 200  # runs, the newest
@@ -20,20 +24,24 @@ _HOUR = 3600
 
 def home():
     """The directory that holds the runs of this user, made if needed (mode 0700)."""
-    places = [os.environ.get("COLLECTLAB_RUNS")]
-    if not places[0]:
+    wanted = os.environ.get("COLLECTLAB_RUNS")
+    if wanted:
+        places = [os.path.abspath(os.path.expanduser(wanted))]
+    else:
         state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
         places = [
             os.path.join(state, "collectlab", "runs"),
-            os.path.join(os.environ.get("TMPDIR", "/tmp"), f"collectlab-{os.getuid()}", "runs"),
+            os.path.join(os.environ.get("TMPDIR", "/tmp"), f"collectlab-runs-{os.getuid()}"),
+            f"/tmp/collectlab-runs-{os.getuid()}",
         ]
-    for place in places:
+    for place in filter(os.path.isabs, places):  # "~" stays as it is for a user without a home
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
         except OSError as error:
             failed = error
             continue
-        if os.stat(place).st_uid == os.getuid() and os.access(place, os.W_OK):
+        about = os.stat(place) if wanted else os.lstat(place)  # in /tmp, a link may be another user's trap
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and os.access(place, os.W_OK):
             return place
         failed = PermissionError(f"{place} belongs to another user or cannot be written")
     raise OSError(f"no place for run directories: {failed}; name one in the variable COLLECTLAB_RUNS")
@@ -48,13 +56,16 @@ def create(program):
     return path
 
 
+_NAME = re.compile(r"\d{8}-\d{6}-\w+-[0-9a-f]{6}")
+
+
 def names():
     """The run directories of this user, oldest first."""
     base = home()
     found = []
     for entry in os.scandir(base):
         try:
-            if entry.is_dir(follow_symlinks=False):
+            if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 found.append((entry.stat().st_mtime_ns, entry.path))
         except FileNotFoundError:
             pass
@@ -64,20 +75,27 @@ def names():
 def prune(in_use=(), mine=()):
     """Remove the oldest runs beyond KEEP and KEEP_BYTES; those `in_use` stay.
 
-    Runs in `mine` go at once, those of other processes when they are an hour old.
+    Runs in `mine` go at once, those of other processes when they are over and an hour old.
     """
-    import shutil
-
     kept, held = 0, 0
     for path in reversed(names()):
         kept, held = kept + 1, held + _bytes(path)
         if path in in_use or (kept <= KEEP and held <= KEEP_BYTES):
             continue
         try:
-            if path in mine or time.time() - os.stat(path).st_mtime > _HOUR:
+            if path in mine or (time.time() - os.stat(path).st_mtime > _HOUR and not _going(path)):
                 shutil.rmtree(path)
         except OSError:
             pass  # another process prunes too
+
+
+def _going(path):
+    if os.path.exists(os.path.join(path, "status.json")):
+        return False
+    try:
+        return bool(sweep.tagged(spec(path)["tag"]))
+    except (OSError, ValueError):
+        return False
 
 
 def _bytes(path):
@@ -90,9 +108,14 @@ def _bytes(path):
 def write_json(path, value):
     """Write `value` so that a reader sees all of it or the previous state, never a part."""
     draft = f"{path}.{os.getpid()}"
-    with open(draft, "w") as f:
-        json.dump(value, f)
-    os.replace(draft, path)
+    try:
+        with open(draft, "w") as f:
+            json.dump(value, f)
+        os.replace(draft, path)
+    except BaseException:
+        if os.path.exists(draft):
+            os.unlink(draft)
+        raise
 
 
 def read_json(path):
@@ -138,3 +161,28 @@ def spec(path):
             f"{call}: spec.json lacks {', '.join(sorted(missing))}; the run was written only in part"
         )
     return found
+
+
+def status(path, nranks):
+    """What status.json of the run at `path` says, or None when there is none; ValueError when it is no status."""
+    try:
+        found = read_json(os.path.join(path, "status.json"))
+        whole = len(found["ranks"]) == len(found["places"]) == nranks and isinstance(found["status"], str)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, OSError):
+        whole = False
+    if not whole:
+        raise ValueError(f"attach({path!r}): status.json cannot be read; it was written only in part")
+    return found
+
+
+def end(path, value):
+    """Write `value` as the final status of the run at `path`, unless one is there; returns what holds."""
+    try:
+        held = status(path, len(value["ranks"]))
+        if held is None:
+            write_json(os.path.join(path, "status.json"), value)
+    except (OSError, ValueError):
+        held = None  # the disk is full, or the directory was removed: this process knows, at least
+    return held or value

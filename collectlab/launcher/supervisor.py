@@ -10,6 +10,7 @@ import json
 import linecache
 import os
 import re
+import resource
 import selectors
 import signal
 import socket
@@ -19,11 +20,13 @@ import time
 from collections import deque
 
 from collectlab.launcher import rundir, sweep, whereabouts
+from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Broken, Channel
 
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
+LINE = 200  # characters of a source line that a report cites
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -42,6 +45,7 @@ class Supervisor:
         self.deadline = None  # (monotonic time, what to do then)
         self.ranks = []
         self.process = None
+        self.leaving = False
         self.output = deque()
         self._watch(notebook, self._on_notebook)
 
@@ -52,7 +56,7 @@ class Supervisor:
         while True:
             left = None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic())
             for key, _ in self.selector.select(left):
-                if key.fd in self.selector.get_map():  # an earlier reaction may have closed it
+                if self.selector.get_map().get(key.fd) is key:  # an earlier reaction may have closed it
                     key.data(key.fileobj)
             if self.deadline and time.monotonic() >= self.deadline[0]:
                 _, react = self.deadline
@@ -64,11 +68,11 @@ class Supervisor:
     def _on_notebook(self, channel):
         messages = self._read(channel)
         if messages is None:
-            self._end("interrupted", {"kind": "notebook gone"})
+            self._on_notebook_exit(channel)
         for message in messages:
             getattr(self, "_do_" + message.pop("op"))(**message)
 
-    def _do_start(self, command, nranks, path, device, names, tag, site, patience):
+    def _do_start(self, command, nranks, path, device, names, tag, site, patience, notebook):
         self.ranks = [Rank() for _ in range(nranks)]
         self.names = {"path": path, "device": device, "names": names}
         self.tag, self.patience = tag, patience
@@ -81,17 +85,23 @@ class Supervisor:
         self._watch(listener, self._on_connection)
         control = {"address": address, "token": self.token, **site}
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=environment,
+            )  # fmt: skip
+            # a process that the notebook forked may hold the socket open after the notebook's end
+            self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
+        except OSError as error:
+            self._end("failed", {"kind": "no launcher", "why": str(error)})
+        sweep.adopt_orphans()
         os.set_blocking(self.process.stdout.fileno(), False)
         self._watch(self.process.stdout, self._on_output)
         self._watch(os.pidfd_open(self.process.pid), self._on_launcher_exit)
         self.deadline = (time.monotonic() + patience, self._on_slow_start)
+
+    def _on_notebook_exit(self, _):
+        self._end("interrupted", {"kind": "notebook gone"})
 
     def _do_run(self, **run):
         self.queue.append(run)
@@ -105,10 +115,14 @@ class Supervisor:
     def _do_interrupt(self):
         if self.run or self.queue or not self._ready():
             self._end("interrupted", {"kind": "interrupted"})
+        self.notebook.send(op="calm")
 
     def _do_stop(self):
-        if self.run or self.queue:
+        if self.run or self.queue or not self._ready():
             self._end("interrupted", {"kind": "stopped"})
+        if self.leaving:
+            return
+        self.leaving = True
         for rank in self.ranks:
             if rank.control:
                 self._tell(rank, op="bye")
@@ -127,8 +141,10 @@ class Supervisor:
     def _on_stranger(self, channel):
         """A connection that has not yet said who it is."""
         messages = self._read(channel)
-        if messages is None or not messages:
-            return messages is None and self._drop(channel)
+        if messages is None:
+            return self._drop(channel)
+        if not messages:
+            return None
         first = messages.pop(0)
         known = first.get("token") == self.token and first.get("op") in ("guard", "rank")
         if not known or not 0 <= first.get("rank", -1) < len(self.ranks):
@@ -136,7 +152,7 @@ class Supervisor:
         rank = self.ranks[first["rank"]]
         if first["op"] == "guard":
             self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_guard(c, rank))
-            return None
+            return self._heed(messages, rank)
         rank.control, rank.pid, rank.host = channel, first["pid"], first["host"]
         rank.where, rank.stack = channel.fds
         self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_rank(c, rank))
@@ -147,14 +163,22 @@ class Supervisor:
 
     def _on_guard(self, channel, rank):
         messages = self._read(channel)
-        for message in messages or ():
-            if rank.end is None or rank.end["state"] != "left":
-                code = message["code"]
-                how = {"state": "exited", "code": code} if code >= 0 else {"state": "killed", "signal": -code}
-                self._settle(rank, how)
+        if messages is None or (messages and self.leaving):
+            self._drop(channel)  # now the guard leaves too
+        if self.leaving:
+            return
+        self._heed(messages or (), rank)
         if messages is None:
-            self._drop(channel)
             self._settle(rank, {"state": "lost"})
+
+    def _heed(self, messages, rank):
+        for message in messages:
+            code = message["code"]
+            if code >= 0:
+                self._settle(rank, {"state": "exited", "code": code})
+            else:
+                frames = self._stack(rank, after="Fatal Python error")
+                self._settle(rank, {"state": "killed", "signal": -code, "frames": frames})
 
     def _on_rank(self, channel, rank):
         messages = self._read(channel)
@@ -189,7 +213,7 @@ class Supervisor:
         return all(rank.place for rank in self.ranks)
 
     def _next(self):
-        if self.run or not self.queue or not self._ready():
+        if self.run or not self.queue or not self._ready() or self.leaving:
             return
         self.run = self.queue.popleft()
         self.began = time.time()
@@ -200,11 +224,15 @@ class Supervisor:
             self._tell(rank, op="run", id=self.run["id"], path=self.run["path"], sources=self.run["sources"])
 
     def _settle(self, rank, how):
+        """The present run has ended on `rank`, and how."""
         if rank.end is None or rank.end["state"] == "returned" != how["state"]:
             rank.end = {**how, "seconds": time.time() - self.began if self.run else 0.0}
+            if rank.where is not None:
+                rank.end["where"] = self._where(rank)
         states = [r.end and r.end["state"] for r in self.ranks]
         if self.run and all(state == "returned" for state in states):
-            self._finish(self.run, "done", None)
+            value = self._finish(self.run, "done", None, [r.end for r in self.ranks])
+            self.notebook.send(op="done", id=self.run["id"], **value)
             self.run = self.deadline = None
             self._next()
         elif how["state"] == "returned":
@@ -215,7 +243,7 @@ class Supervisor:
             self.deadline = (time.monotonic() + SETTLE, self._fail)
 
     def _fail(self):
-        self._end("failed", {"kind": "rank failed"})
+        self._end("failed", {"kind": "rank failed" if self._ready() else "no start"})
 
     def _on_timeout(self):
         self._end("timeout", {"kind": "timeout", "limit": self.run["timeout"]})
@@ -225,102 +253,117 @@ class Supervisor:
 
     def _on_output(self, stream):
         data = stream.read(1 << 16)
-        if data is None:
-            return
-        if not data:
+        if data == b"":
             self.selector.unregister(stream)
-            return
+        self._keep(data or b"")
+
+    def _keep(self, data):
         self.output.append(data)
         while sum(map(len, self.output)) > OUTPUT:
             self.output.popleft()
 
     def _on_launcher_exit(self, pidfd):
-        self.selector.unregister(pidfd)
         code = self.process.wait()
-        if self.deadline and self.deadline[1] == self._leave:
+        self._keep(self.process.stdout.read(OUTPUT) or b"")
+        if self.leaving:
             self._leave()
-        self._on_output(self.process.stdout)
-        self._end("failed", {"kind": "launcher exit", "code": code})
+        elif any(rank.end and rank.end["state"] != "returned" for rank in self.ranks):
+            self._fail()
+        else:
+            self._end("failed", {"kind": "launcher exit", "code": code})
 
     # the end
 
-    def _finish(self, run, status, cause, looks=None):
-        ranks = [
-            rank.end or (looks and looks[i]) or {"state": "stopped"} for i, rank in enumerate(self.ranks)
-        ]
-        for end in ranks:
-            if "frames" in end:
-                end["frames"] = [self._cite(*frame) for frame in end["frames"]]
-        value = {
-            "version": rundir.VERSION,
-            "status": status,
-            "cause": cause,
-            "seconds": time.time() - self.began if run is self.run else 0.0,
-            "places": [rank.place for rank in self.ranks],
-            "ranks": ranks if run is self.run else [{"state": "not started"} for _ in self.ranks],
-        }
-        try:
-            rundir.write_json(os.path.join(run["path"], "status.json"), value)
-        except OSError as error:
-            value["cause"] = {"kind": "unwritten", "why": str(error)}
-        try:
-            self.notebook.send(op="ended", id=run["id"], **value)
-        except OSError:
-            pass  # the notebook is gone; the directory tells
+    def _leave(self):
+        self._end("interrupted", {"kind": "stopped"})
 
     def _end(self, status, cause):
         """End the gang: look where everyone is, kill, write down, say so, exit."""
-        looks = self._look() if self.run else None
-        left = sweep.kill(self.tag) if self.process else []
+        looks = [{"state": "not started"} for _ in self.ranks]
         if self.process:
+            if self.run or not self._ready():
+                looks = self._look()
             self.process.kill()
-            self.process.wait()
-            text = b"".join(self.output).decode(errors="replace")
-            cause = {**cause, "output": text, "left": left}
-        for run in [self.run, *self.queue]:
-            if run:
-                self._finish(run, status, cause, looks)
-        self._say_gone(left, cause)
-
-    def _leave(self):
-        left = sweep.kill(self.tag)
-        self.process.kill()
-        self._say_gone(left, None)
-
-    def _say_gone(self, left, cause):
+            left = sweep.kill(self.tag)
+            cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
+        ended = {}
+        if self.run:
+            ended[self.run["id"]] = value = self._finish(self.run, status, cause, looks)
+        else:
+            value = self._value(status, cause, looks)
+        if self._ready() and status == "failed":
+            cause = {**cause, "kind": "not started"}
+        for run in self.queue:
+            ended[run["id"]] = self._finish(run, status, cause, looks)
         try:
-            self.notebook.send(op="gone", left=left, cause=cause)
+            self.notebook.send(op="gone", value=value, runs=ended)
         except OSError:
-            pass
+            pass  # the notebook is gone; the directories tell
         os._exit(0)  # at once: the notebook waits for it
 
+    def _finish(self, run, status, cause, ranks):
+        """Write down how `run` ended; returns that."""
+        if run is not self.run and self._ready():
+            ranks = [{"state": "not started"} for _ in ranks]
+        value = self._value(status, cause, ranks)
+        if run is not self.run:
+            value["seconds"] = 0.0
+        try:
+            rundir.write_json(os.path.join(run["path"], "status.json"), value)
+        except OSError as error:
+            value["cause"] = {**(cause or {}), "kind": "unwritten", "why": str(error)}
+        return value
+
+    def _value(self, status, cause, ranks):
+        for rank in ranks:
+            frames = [frame for frame in rank.get("frames", ()) if not frame[0].startswith(_HERE)]
+            if "frames" in rank:
+                rank["frames"] = [self._cite(*frame) for frame in frames]
+        return {
+            "version": rundir.VERSION,
+            "status": status,
+            "cause": cause,
+            "seconds": time.time() - self.began if self.run else 0.0,
+            "places": [rank.place for rank in self.ranks],
+            "ranks": ranks,
+        }
+
     def _look(self):
-        """Where each rank is that has not ended: its MPI call, and its Python stack."""
+        """How each rank ended, or else where it is: its MPI call, and its Python stack."""
         going = [rank for rank in self.ranks if rank.pid and rank.end is None]
         for rank in going:
             os.ftruncate(rank.stack, 0)
             os.lseek(rank.stack, 0, os.SEEK_SET)
             try:
-                os.kill(rank.pid, signal.SIGRTMIN + 6)
+                os.kill(rank.pid, STACK_SIGNAL)
             except ProcessLookupError:
                 pass
-        end = time.monotonic() + 0.2
-        while time.monotonic() < end and not all(os.fstat(rank.stack).st_size for rank in going):
+        end, before, sizes = time.monotonic() + 0.2, None, [0]
+        while (0 in sizes or sizes != before) and going and time.monotonic() < end:
             time.sleep(0.002)
-        now, looks = time.time(), []
+            before, sizes = sizes, [os.fstat(rank.stack).st_size for rank in going]
+        looks = []
         for rank in self.ranks:
             if rank.pid is None:
-                looks.append({"state": "not started"})
+                looks.append(rank.end or {"state": "not started"})
             elif rank.end:
                 looks.append(rank.end)
             else:
-                where = whereabouts.read(rank.where)
-                where["seconds"] = now - where.pop("since")
-                text = os.pread(rank.stack, 1 << 16, 0).decode(errors="replace")
-                frames = [(f, int(n), name) for f, n, name in reversed(_STACK_LINE.findall(text))]
-                frames = [f for f in frames if not f[0].startswith(_HERE)]
-                looks.append({"state": "stopped", "where": where, "frames": frames})
+                looks.append({"state": "stopped", "where": self._where(rank), "frames": self._stack(rank)})
         return looks
+
+    def _where(self, rank):
+        where = whereabouts.read(rank.where)
+        where["seconds"] = time.time() - where.pop("since")
+        return where
+
+    def _stack(self, rank, after=""):
+        """The Python stack that the rank has written, outermost frame first."""
+        if rank.stack is None:
+            return []
+        text = os.pread(rank.stack, 1 << 16, 0).decode(errors="replace")
+        text = text[text.find(after) :] if after in text else ""
+        return [(file, int(line), name) for file, line, name in reversed(_STACK_LINE.findall(text))]
 
     def _cite(self, file, line, name):
         """A frame as the report shows it: the text of the line, and the cell that it is in."""
@@ -329,14 +372,15 @@ class Supervisor:
             lines = source["text"].splitlines()
             text, label = lines[line - 1] if 0 < line <= len(lines) else "", source["label"]
         else:
+            linecache.checkcache(file)
             text, label = linecache.getline(file, line), os.path.basename(file)
-        return {"file": file, "line": line, "name": name, "text": text.strip(), "label": label}
+        return {"file": file, "line": line, "name": name, "text": text.strip()[:LINE], "label": label}
 
     def _read(self, channel):
         try:
             return channel.read()
         except Broken as error:
-            self.output.append(f"{error}\n".encode())
+            self._keep(f"{error}\n".encode())
             return None
 
     def _drop(self, channel):
@@ -348,6 +392,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def main():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # four descriptors for each rank
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     notebook = Channel(socket.socket(fileno=os.dup(0)))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)

@@ -12,20 +12,33 @@ TAG = "COLLECTLAB_TAG"
 
 
 def tagged(tag, spare=()):
-    """The pids of live processes whose environment holds `tag`, without the caller and without `spare`."""
+    """The pids of live processes that belong to `tag`, without the caller and without `spare`.
+
+    Those are the processes whose environment holds the tag, and the descendants of all these: what a program
+    starts with an environment of its own is found through its parents.
+    """
     mark = f"{TAG}={tag}\0".encode()
-    keep = {os.getpid(), *spare}
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) in keep:
-            continue
+    found, children = [], {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
+            with open(f"/proc/{name}/stat", "rb") as f:
+                _, parent = f.read().rpartition(b")")[2].split()[:2]
+            children.setdefault(int(parent), []).append(int(name))
             with open(f"/proc/{name}/environ", "rb") as f:
                 if mark in f.read() + b"\0":
                     found.append(int(name))
         except OSError:
             pass  # it ended meanwhile, or it is another user's
-    return [pid for pid in found if _alive(pid)]
+    for pid in found:  # grows as it goes
+        found += children.pop(pid, ())
+    return [pid for pid in dict.fromkeys(found) if pid not in {os.getpid(), *spare} and _alive(pid)]
+
+
+def adopt_orphans():
+    """Make this process the parent of what its descendants leave behind, so that `tagged` finds it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def kill(tag, spare=(), within=3.0):

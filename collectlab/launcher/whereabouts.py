@@ -6,10 +6,12 @@ memory file (memfd) that it hands to the supervisor; nothing is left on disk.
 
 import mmap
 import os
+import signal
 import struct
 import time
 
 SIZE = 4096
+STACK_SIGNAL = signal.SIGRTMIN + 6  # makes a rank write its Python stack, even inside MPI
 # version (odd while being written), calls so far, inside, since, count, peer, line, done, total
 _FIXED = struct.Struct("<IIIxxxxdqiidd")
 _WORDS = struct.Struct("<32s16s128s512s")  # call, dtype, function, file
@@ -28,6 +30,7 @@ class Record:
 
     def reset(self):
         self._version, self._calls = 0, 0
+        self._text.clear()
         self._progress = (0.0, 0.0)
         self._map[:SIZE] = bytes(SIZE)
 

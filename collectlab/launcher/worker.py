@@ -17,9 +17,8 @@ import sys
 import traceback
 
 from collectlab.launcher import sweep, whereabouts
+from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Channel
-
-STACK_SIGNAL = signal.SIGRTMIN + 6  # makes a rank write its Python stack, even inside MPI
 
 
 def main():
@@ -54,6 +53,8 @@ def _die_with(sock):
 
 
 def _guard(channel, pid, me, lifeline):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a program that signals its process group means its ranks
     channel.send(op="guard", pid=os.getpid(), **me)
     child = os.pidfd_open(pid)
     poll = select.poll()
@@ -67,17 +68,33 @@ def _guard(channel, pid, me, lifeline):
             try:
                 channel.send(op="exited", rank=me["rank"], code=code)
                 channel.sock.settimeout(10)
-                while (
-                    channel.read()
-                ):  # the supervisor looks at the others before this exit makes MPI kill them
+                # this exit makes MPI kill the other ranks: the supervisor looks at them before
+                while channel.read() is not None:
                     pass
             except OSError:
                 pass
             os._exit(code if code >= 0 else 128 - code)
         if channel.read() is None:
             os.kill(pid, signal.SIGKILL)
-            sweep.kill(os.environ[sweep.TAG])
+            _sweep_alone(os.environ[sweep.TAG])
             os._exit(1)
+
+
+def _sweep_alone(tag):
+    """End the gang, its supervisor being gone: one guard does, since two would kill each other half-way.
+
+    It does so in a process of its own, which no MPI daemon knows and kills.
+    """
+    turn = socket.socket(socket.AF_UNIX)
+    try:
+        turn.bind(f"\0collectlab-sweep-{tag}")
+    except OSError:
+        signal.pause()
+    if os.fork() == 0:
+        os.setsid()
+        sweep.kill(tag)
+        os._exit(0)
+    signal.pause()
 
 
 def _rank(rank, control):
@@ -85,6 +102,7 @@ def _rank(rank, control):
     record = whereabouts.Record()
     stack = os.memfd_create("collectlab-stack", os.MFD_CLOEXEC)
     faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False)
+    faulthandler.enable(file=stack, all_threads=False)
     fds = (record.fd, stack)
     channel.send(
         op="rank", rank=rank, token=control["token"], pid=os.getpid(), host=os.uname().nodename, fds=fds

@@ -1,0 +1,85 @@
+"""The connection of a `Ranks` to its supervisor: a process, a socket, and a thread that listens."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+from collectlab.launcher import sweep
+from collectlab.launcher.wire import Broken, Channel
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
+_SENDING = 2  # seconds after which a supervisor that takes no message is given up
+
+
+class Link:
+    """A supervisor, started with `environment`, and the socket to it."""
+
+    def __init__(self, environment):
+        self.tag = environment[sweep.TAG]
+        self._owner = os.getpid()
+        self._sending = threading.Lock()
+        self._complaints = os.memfd_create("collectlab-supervisor", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SENDING, 0))
+        self._channel = Channel(ours)
+        command = [sys.executable, "-I", "-S", "-c", START.format(root=ROOT, module="supervisor")]
+        with theirs:
+            self.process = subprocess.Popen(
+                command, stdin=theirs, stdout=self._complaints, stderr=self._complaints,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+
+    def __del__(self):
+        self._channel.close()
+        os.close(self._complaints)
+
+    def tell(self, **message):
+        """Send a message; a supervisor that does not take it is killed, and the listener finds that."""
+        with self._sending:
+            try:
+                self._channel.send(**message)
+            except OSError:
+                self.process.kill()
+
+    def cut(self):
+        """Hang up, at once: the supervisor ends everything, as if the notebook had gone."""
+        if os.getpid() == self._owner:  # the socket is shared with whatever this process has forked
+            try:
+                self._channel.sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+    def messages(self):
+        """What the supervisor says, until it is gone."""
+        try:
+            while (batch := self._channel.read()) is not None:
+                yield from batch
+        except Broken as error:
+            os.write(self._complaints, f"{error}\n".encode())
+        self.cut()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def complaints(self):
+        """What the supervisor itself wrote on its streams: nothing, unless it failed."""
+        return os.pread(self._complaints, 1 << 14, 0).decode(errors="replace")
+
+
+def listen(link, ranks):
+    """Hand the messages of `link` to what the weak reference `ranks` refers to, as long as that is there."""
+    last = None
+    for message in link.messages():
+        if message["op"] == "gone":
+            last = message
+        elif (there := ranks()) is not None:
+            there._take(message)
+            del there
+    if (there := ranks()) is not None:
+        there._bury(link, last)
