@@ -1,0 +1,45 @@
+"""Cost cards: what a kernel must do on each rank, counted from its formula before it runs.
+
+A card counts what one rank reads from its peers. It says nothing of time: `seconds` adds a model to it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Card:
+    """The cost of one call on one rank.
+
+    nbytes         bytes loaded from peers' windows
+    messages       loads from peers' windows that move at least one byte
+    notifications  signals given to peers
+    waits          signals waited for; a full barrier is nranks - 1 notifications and as many waits
+    rounds         barriers, or rounds of a ring: how often a rank must wait before it can go on
+    """
+
+    nbytes: int
+    messages: int
+    notifications: int
+    waits: int
+    rounds: int
+
+    def seconds(self, latency, bandwidth):
+        """Time in the latency-bandwidth model: a latency for each round, and the bytes at `bandwidth` a second."""
+        return self.rounds * latency + self.nbytes / bandwidth
+
+
+def busbw_factor(operation, nranks):
+    """What nccl-tests multiplies algbw by (doc/PERFORMANCE.md): it normalises, it is not measured traffic."""
+    factors = {
+        "all_reduce": 2 * (nranks - 1) / nranks,
+        "all_gather": (nranks - 1) / nranks,
+        "reduce_scatter": (nranks - 1) / nranks,
+        "all_to_all": (nranks - 1) / nranks,
+        "gather": (nranks - 1) / nranks,
+        "scatter": (nranks - 1) / nranks,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+    }
+    if operation not in factors:
+        raise ValueError(f"busbw_factor({operation!r}): one of {', '.join(factors)} is accepted")
+    return factors[operation]

@@ -1,0 +1,87 @@
+"""Two phases: rank r reduces chunk r, then everyone collects the reduced chunks.
+
+Reads 2 * (nranks - 1) / nranks * N bytes a rank where nranks divides the vector: 2 / nranks of what the mesh reads,
+which at two ranks is no saving. One owner computes each element and all copy it, so all ranks agree to the last
+bit. Each of the two barriers also proves that the other window is free again, so a second call needs no third.
+"""
+
+from collectlab.cost import Card
+from collectlab.kernels.reduction import combine, finish
+from collectlab.layout import Partition
+
+
+def all_reduce(ctx, x, op="sum"):
+    """The reduction of everyone's `x`, on every rank."""
+    add = combine(ctx, op)
+    chunks = Partition.uneven(x.size, ctx.nranks)
+    data = ctx.window("two_phase.data", x.size, x.dtype)
+    result = ctx.window("two_phase.result", x.size, x.dtype)
+    signals = ctx.signals("two_phase.all_reduce", rows=2)
+
+    data.store(x.reshape(-1))
+    ctx.barrier(signals, 0)  # every input lies in its window
+
+    mine = chunks.slice(ctx.rank)
+    result.store(finish(ctx, op, _reduced(ctx, data, mine, add)), mine)
+    ctx.barrier(signals, 1)  # every chunk is reduced
+
+    y = ctx.xp.empty(x.size, x.dtype)
+    for owner in range(ctx.nranks):
+        y[chunks.slice(owner)] = result.remote_load(owner, chunks.slice(owner))
+    return y.reshape(x.shape)
+
+
+def reduce_scatter(ctx, x, op="sum"):
+    """Chunk r of the reduction of everyone's `x`, on rank r; the first chunks are one longer where they differ."""
+    add = combine(ctx, op)
+    mine = Partition.uneven(x.size, ctx.nranks).slice(ctx.rank)
+    data = ctx.window("two_phase.scatter", x.size, x.dtype)
+    signals = ctx.signals("two_phase.reduce_scatter", rows=2)
+
+    data.store(x.reshape(-1))
+    ctx.barrier(signals, 0)  # every input lies in its window
+    total = _reduced(ctx, data, mine, add)
+    ctx.barrier(signals, 1)  # every peer has read: the next call may store
+    return finish(ctx, op, total)
+
+
+def all_gather(ctx, x):
+    """Everyone's `x` behind one another in rank order, on every rank; all have the same length."""
+    data = ctx.window("two_phase.gather", x.size, x.dtype)
+    signals = ctx.signals("two_phase.all_gather", rows=2)
+
+    data.store(x.reshape(-1))
+    ctx.barrier(signals, 0)  # every contribution lies in its window
+    y = ctx.xp.empty(x.size * ctx.nranks, x.dtype)
+    for peer in range(ctx.nranks):
+        y[peer * x.size : (peer + 1) * x.size] = data.remote_load(peer)
+    ctx.barrier(signals, 1)  # every peer has read: the next call may store
+    return y
+
+
+def _reduced(ctx, data, part, add):
+    """The reduction of `part` of everyone's `data`, in rank order."""
+    total = data.remote_load(0, part)
+    for peer in range(1, ctx.nranks):
+        total = add(total, data.remote_load(peer, part))
+    return total
+
+
+def all_reduce_cost(nranks, count, itemsize, rank):
+    """The Card of `all_reduce` of `count` elements on `rank`."""
+    counts, peers = Partition.uneven(count, nranks).counts, nranks - 1
+    loads = peers * (counts[rank] > 0) + sum(counts[peer] > 0 for peer in range(nranks) if peer != rank)
+    elements = peers * counts[rank] + count - counts[rank]
+    return Card(elements * itemsize, loads, 2 * peers, 2 * peers, 2)
+
+
+def reduce_scatter_cost(nranks, count, itemsize, rank):
+    """The Card of `reduce_scatter` of `count` elements (the input) on `rank`."""
+    mine, peers = Partition.uneven(count, nranks).counts[rank], nranks - 1
+    return Card(peers * mine * itemsize, peers * (mine > 0), 2 * peers, 2 * peers, 2)
+
+
+def all_gather_cost(nranks, count, itemsize, rank):
+    """The Card of `all_gather` of `count` elements (one rank's contribution) on `rank`."""
+    peers = nranks - 1
+    return Card(peers * count * itemsize, peers * (count > 0), 2 * peers, 2 * peers, 2)

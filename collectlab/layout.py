@@ -1,0 +1,333 @@
+"""Who owns which slice of a vector, and on which device a rank lives.
+
+A ``Partition`` cuts a vector into one contiguous block per rank, in rank order. A ``RankMap`` says where each
+rank is. A collective follows ranks only; to say which device ends up with which elements, take both.
+"""
+
+import json
+import math
+import operator
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One contiguous block per rank; block r holds elements ``displacements[r]`` to ``+ counts[r]``.
+
+    counts   elements per rank, padding included; zero is allowed
+    padding  how many elements at the end of the vector are filling, not data
+    """
+
+    counts: tuple
+    padding: int = 0
+
+    def __post_init__(self):
+        counts = tuple(_whole("Partition", "each count", c, 0) for c in self.counts)
+        if not counts:
+            raise ValueError("Partition: counts needs one entry per rank, at least one")
+        object.__setattr__(self, "counts", counts)
+        if not 0 <= _whole("Partition", "padding", self.padding, 0) <= self.total:
+            raise ValueError(f"Partition: padding is 0 to {self.total}, the whole vector, not {self.padding}")
+
+    @classmethod
+    def of(cls, counts):
+        """The given counts, one per rank."""
+        return cls(tuple(counts))
+
+    @classmethod
+    def equal(cls, total, nranks):
+        """The same count on every rank; the rank count must divide the total."""
+        total, nranks = _size("equal", total, nranks)
+        if total % nranks:
+            raise ValueError(
+                f"Partition.equal(total={total}, nranks={nranks}): {nranks} does not divide {total}; "
+                "use Partition.padded (equal blocks and filling) or Partition.uneven"
+            )
+        return cls((total // nranks,) * nranks)
+
+    @classmethod
+    def uneven(cls, total, nranks):
+        """Counts that differ by at most one; the first ``total % nranks`` ranks hold one element more."""
+        total, nranks = _size("uneven", total, nranks)
+        return cls(tuple(total // nranks + (rank < total % nranks) for rank in range(nranks)))
+
+    @classmethod
+    def padded(cls, total, nranks, multiple=1):
+        """Equal blocks of ceil(total / nranks) elements, rounded up to a multiple; the end is padding.
+
+        This is what NCCL's user guide advises for a length that the rank count does not divide.
+        """
+        total, nranks = _size("padded", total, nranks)
+        multiple = _whole("Partition.padded", "multiple", multiple, 1)
+        block = -(-total // (nranks * multiple)) * multiple
+        return cls((block,) * nranks, padding=block * nranks - total)
+
+    @classmethod
+    def aligned(cls, total, nranks, itemsize, align_bytes):
+        """Blocks that start on a multiple of ``align_bytes``, as even as that allows, without padding.
+
+        ``itemsize`` is the bytes of one element (``np.dtype("float16").itemsize`` is 2, complex128 has 16).
+        Only the last block that is not empty may have an odd length.
+        """
+        total, nranks = _size("aligned", total, nranks)
+        itemsize = _whole("Partition.aligned", "itemsize", itemsize, 1)
+        align_bytes = _whole("Partition.aligned", "align_bytes", align_bytes, 1)
+        step = math.lcm(itemsize, align_bytes) // itemsize
+        ends = accumulate(c * step for c in cls.uneven(-(-total // step), nranks).counts)
+        ends = [0, *(min(end, total) for end in ends)]
+        return cls(tuple(b - a for a, b in zip(ends, ends[1:], strict=False)))
+
+    @property
+    def nranks(self):
+        return len(self.counts)
+
+    @property
+    def total(self):
+        """Elements of the whole vector, padding included."""
+        return sum(self.counts)
+
+    @property
+    def displacements(self):
+        """Where each rank's block starts, in elements."""
+        return (0, *accumulate(self.counts[:-1]))
+
+    @property
+    def data_counts(self):
+        """Elements per rank without padding."""
+        data = self.total - self.padding
+        return tuple(max(0, min(c, data - d)) for c, d in zip(self.counts, self.displacements, strict=True))
+
+    def slice(self, rank):
+        """The slice of the vector that the rank holds; empty where its count is zero."""
+        if not 0 <= operator.index(rank) < self.nranks:
+            raise IndexError(f"slice(rank={rank}): ranks are 0 to {self.nranks - 1}")
+        start = self.displacements[rank]
+        return slice(start, start + self.counts[rank])
+
+    def owner(self, index):
+        """The rank whose block holds the element; a rank with an empty block owns nothing."""
+        if not 0 <= operator.index(index) < self.total:
+            raise IndexError(f"owner(index={index}): the vector has {self.total} elements, 0 to {self.total - 1}")
+        return bisect_right(self.displacements, index) - 1
+
+    def owners(self):
+        """The owner of every element: int64, shape (total,)."""
+        return np.repeat(np.arange(self.nranks), self.counts)
+
+    def is_padding(self):
+        """Which elements are filling: bool, shape (total,)."""
+        return np.arange(self.total) >= self.total - self.padding
+
+    def __str__(self):
+        lines = [f"{self.total} elements on {self.nranks} ranks" + f", {self.padding} of them padding" * bool(self.padding)]
+        for rank in range(self.nranks):
+            part = self.slice(rank)
+            lines.append(f"  rank {rank}  {part.start}:{part.stop}  ({self.counts[rank]})")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank lives.
+
+    host        name of the machine
+    device      name of the device on it. A rank without a GPU computes in its process's own memory; its
+                device is then only a name for the place where its data is
+    local_rank  0, 1, ... among the ranks of the same host, in rank order
+    """
+
+    host: str
+    device: str
+    local_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one device holds under two rank maps: its ranks, and their slices of the vector."""
+
+    device: str
+    ranks_before: tuple
+    ranks_after: tuple
+    slices_before: tuple
+    slices_after: tuple
+
+    @property
+    def changed(self):
+        """Whether the device ends up with other elements than before."""
+        return self.slices_before != self.slices_after
+
+    def __str__(self):
+        before = _holding(self.ranks_before, self.slices_before)
+        after = _holding(self.ranks_after, self.slices_after)
+        return f"{self.device}: {before} -> {after}" if before != after else f"{self.device}: stays {before}"
+
+
+class RankMap:
+    """rank -> host, device and local rank; it does not change once made.
+
+    ``RankMap(["A", "B"])`` puts rank 0 on device A and rank 1 on device B of one host. For several hosts give
+    pairs, ``RankMap([("n1", "cuda:0"), ("n2", "cuda:0")])``, or ``Place`` values. Local ranks are numbered
+    here, in rank order within each host, as an MPI shared-memory split numbers them.
+    """
+
+    HOST = "localhost"
+
+    def __init__(self, places):
+        seen = {}
+        made = []
+        for rank, place in enumerate(places):
+            host, device = _host_and_device(rank, place)
+            seen[host] = seen.get(host, -1) + 1
+            made.append(Place(host, device, seen[host]))
+        if not made:
+            raise ValueError("RankMap: places needs one entry per rank, at least one")
+        self._places = tuple(made)
+
+    @classmethod
+    def local(cls, nranks, devices=None):
+        """``nranks`` ranks on this host, on the named devices, or on cpu:0, cpu:1, ... if none are named."""
+        nranks = _whole("RankMap.local", "nranks", nranks, 1)
+        devices = [f"cpu:{rank}" for rank in range(nranks)] if devices is None else list(devices)
+        if len(devices) != nranks:
+            raise ValueError(f"RankMap.local(nranks={nranks}): {len(devices)} devices are named, one per rank is needed")
+        return cls(devices)
+
+    @classmethod
+    def from_json(cls, text):
+        """The map that ``to_json`` wrote."""
+        try:
+            ranks = json.loads(text)["ranks"]
+            rank_map = cls([Place(**place) for place in ranks])
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f'RankMap.from_json: expected {{"ranks": [{{"host", "device", "local_rank"}}, ...]}}: {error}') from error
+        if [place.local_rank for place in rank_map.places] != [place["local_rank"] for place in ranks]:
+            raise ValueError("RankMap.from_json: local ranks are not numbered in rank order within each host")
+        return rank_map
+
+    def to_json(self):
+        """One line of JSON text."""
+        return json.dumps({"ranks": [vars(place) for place in self._places]})
+
+    @property
+    def nranks(self):
+        return len(self._places)
+
+    @property
+    def places(self):
+        """A ``Place`` per rank."""
+        return self._places
+
+    @property
+    def hosts(self):
+        """The host of each rank, in rank order."""
+        return tuple(place.host for place in self._places)
+
+    @property
+    def devices(self):
+        """The device of each rank, in rank order; written host/device where there are several hosts."""
+        return tuple(_label(place, set(self.hosts)) for place in self._places)
+
+    def __getitem__(self, rank):
+        if not 0 <= operator.index(rank) < self.nranks:
+            raise IndexError(f"rank {rank}: ranks are 0 to {self.nranks - 1}")
+        return self._places[rank]
+
+    def __len__(self):
+        return self.nranks
+
+    def rank_of(self, device):
+        """The one rank on the device, which is named as in ``devices``."""
+        ranks = [rank for rank, name in enumerate(self.devices) if name == device]
+        if len(ranks) != 1:
+            why = f"ranks {ranks} share it" if ranks else f"the devices are {', '.join(dict.fromkeys(self.devices))}"
+            raise ValueError(f"rank_of({device!r}): {why}")
+        return ranks[0]
+
+    def swap(self, a, b):
+        """The map in which ranks a and b have changed places."""
+        order = list(range(self.nranks))
+        self[a], self[b]
+        order[a], order[b] = b, a
+        return self.reorder(order)
+
+    def reorder(self, order):
+        """The map in which rank r lives where rank ``order[r]`` lived."""
+        if sorted(order) != list(range(self.nranks)):
+            raise ValueError(f"reorder({order!r}): order names each rank, 0 to {self.nranks - 1}, once")
+        return RankMap([self._places[rank] for rank in order])
+
+    def moves(self, other, partition):
+        """What each device holds of the partition under this map and under ``other``.
+
+        Returns a list of ``Move``, one per device; printed, each says it in words. A device that has no rank
+        in one of the maps holds nothing there.
+        """
+        if not self.nranks == other.nranks == partition.nranks:
+            raise ValueError(
+                f"moves: both maps and the partition must have the same rank count, "
+                f"not {self.nranks}, {other.nranks} and {partition.nranks}"
+            )
+        moves = []
+        for host, device in dict.fromkeys((p.host, p.device) for p in self.places + other.places):
+            before, after = (
+                tuple(r for r, p in enumerate(rank_map.places) if (p.host, p.device) == (host, device))
+                for rank_map in (self, other)
+            )
+            slices = (tuple(partition.slice(rank) for rank in ranks) for ranks in (before, after))
+            moves.append(Move(_label(Place(host, device), {*self.hosts, *other.hosts}), before, after, *slices))
+        return moves
+
+    def __eq__(self, other):
+        return self._places == other._places if isinstance(other, RankMap) else NotImplemented
+
+    def __hash__(self):
+        return hash(self._places)
+
+    def __repr__(self):
+        simple = set(self.hosts) == {self.HOST}
+        return f"RankMap({[p.device if simple else (p.host, p.device) for p in self._places]})"
+
+    def __str__(self):
+        rows = [("rank", "host", "device", "local rank")]
+        rows += [(str(r), p.host, p.device, str(p.local_rank)) for r, p in enumerate(self._places)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _whole(call, name, value, least):
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+        raise ValueError(f"{call}: {name} is a whole number, {least} or more, not {value!r}")
+    return operator.index(value)
+
+
+def _size(constructor, total, nranks):
+    call = f"Partition.{constructor}"
+    return _whole(call, "total", total, 0), _whole(call, "nranks", nranks, 1)
+
+
+def _host_and_device(rank, place):
+    host, device = (
+        (place.host, place.device)
+        if isinstance(place, Place)
+        else (RankMap.HOST, place)
+        if isinstance(place, str)
+        else place
+        if isinstance(place, tuple | list) and len(place) == 2
+        else (None, None)
+    )
+    if not (isinstance(host, str) and isinstance(device, str) and host and device):
+        raise TypeError(f"RankMap: rank {rank} is {place!r}; give a device name, a (host, device) pair or a Place")
+    return host, device
+
+
+def _label(place, hosts):
+    return place.device if len(hosts) == 1 else f"{place.host}/{place.device}"
+
+
+def _holding(ranks, slices):
+    parts = [f"rank {rank} with {part.start}:{part.stop}" for rank, part in zip(ranks, slices, strict=True)]
+    return " and ".join(parts) or "no rank, nothing"
