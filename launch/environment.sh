@@ -24,10 +24,15 @@ usable_home() {
     export HOME=$home
 }
 
-# inspect PYTHON EXTRA: three lines about PYTHON: its version; where its collectlab comes from ("here" for this
-# checkout, "installed", another checkout's path, or nothing); what pyproject.toml asks for and it lacks.
+# inspect PYTHON EXTRA: sets version to PYTHON's; home to where its collectlab comes from ("here" for this checkout,
+# "installed", another checkout's path, or nothing); lacks to what pyproject.toml asks for and is not there.
 inspect() {
-    (cd / && "$1" - "$checkout" "$2" 2>/dev/null) <<'PY'
+    local facts
+    facts=$(cd / && "$1" -c "$INSPECT" "$checkout" "$2" 2>/dev/null) || return
+    { read -r version; read -r home; read -r lacks; } <<<"$facts"$'\n'
+}
+
+INSPECT='
 import importlib.metadata, importlib.util, os, re, sys, sysconfig, tomllib
 
 checkout, extra = sys.argv[1:]
@@ -50,14 +55,13 @@ def lacks(name):
     try:
         importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
-        # conda's MPICH carries no Python metadata
+        # the MPICH of conda carries no Python metadata
         return not (name == "mpich" and os.path.exists(os.path.join(sysconfig.get_path("scripts"), "mpiexec")))
     return False
 
 
 print(*filter(lacks, (re.match(r"[\w.-]+", requirement)[0] for requirement in wanted)))
-PY
-}
+'
 
 # use PREFIX: what runs from here on runs in the environment at PREFIX.
 use() {
@@ -71,7 +75,7 @@ use_active() {
     local prefix version home lacks
     for prefix in "${VIRTUAL_ENV-}" "${CONDA_PREFIX-}"; do
         [ -n "$prefix" ] && [ -x "$prefix/bin/python" ] && [ ! -e "$prefix/launch" ] || continue
-        { read -r version; read -r home; read -r lacks; } < <(inspect "$prefix/bin/python" "$1") || continue
+        inspect "$prefix/bin/python" "$1" || continue
         case $home in
         '') continue ;;
         /*)
@@ -98,8 +102,7 @@ stamp_for() {
 ready() {
     local stamp version home lacks
     stamp=$(cat -- "$environment/launch/stamp" 2>/dev/null) || return 1
-    { read -r version; read -r home; read -r lacks; } < <(inspect "$environment/bin/python" "$1") || return 1
-    [ "$home" = here ] && [ -z "$lacks" ] || return 1
+    inspect "$environment/bin/python" "$1" && [ "$home" = here ] && [ -z "$lacks" ] || return 1
     [ "$stamp" = "$(stamp_for "$1" "$version")" ] || [ "$stamp" = "$(stamp_for test "$version")" ]
 }
 
@@ -121,13 +124,13 @@ find_pythons() {
         [[ $version =~ ^Python\ ([0-9]+)\.([0-9]+) ]] || continue
         found+=${found:+, }"$version at $path"
         if ((BASH_REMATCH[1] > 3 || (BASH_REMATCH[1] == 3 && BASH_REMATCH[2] >= 11))); then pythons+=("$path"); fi
-    done < <(
+    done <<<"$(
         if [ -n "${COLLECTLAB_PYTHON-}" ]; then
             type -P -- "$COLLECTLAB_PYTHON"
         else
             for name in python3.{14,13,12,11} python3 python; do type -aP "$name"; done | awk '!seen[$0]++'
         fi
-    )
+    )"
     [ ${#pythons[@]} -gt 0 ] ||
         die "found ${found:-no Python}${COLLECTLAB_PYTHON:+ (COLLECTLAB_PYTHON is $COLLECTLAB_PYTHON)};" \
             "collectlab needs 3.11 or newer: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv)" \
@@ -207,8 +210,7 @@ install() {
 # finish EXTRA: writes the stamp if the environment holds what it should.
 finish() {
     local version home lacks
-    { read -r version; read -r home; read -r lacks; } < <(inspect "$environment/bin/python" "$1")
-    [ "$home" = here ] && [ -z "$lacks" ] || return 1
+    inspect "$environment/bin/python" "$1" && [ "$home" = here ] && [ -z "$lacks" ] || return 1
     output=$({ stamp_for "$1" "$version" > "$environment/launch/stamp.new" &&
         mv -f -- "$environment/launch/stamp.new" "$environment/launch/stamp"; } 2>&1) || give_up
 }

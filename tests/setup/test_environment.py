@@ -25,7 +25,8 @@ def test_a_second_start_installs_nothing_and_hands_arguments_on(ready):
     assert again["argv"][-2:] == ["-k", "a name"] and "--nbval" in again["argv"]
     assert again["prefix"] == str(ready.venv)
     lab = ready.reached("launch/lab", "--port", "9000")
-    assert lab["argv"][-3:] == [str(ready.path / "notebooks" / "00-first.ipynb"), "--port", "9000"]
+    assert lab["argv"][-3:] == ["--LabApp.default_url=/lab/tree/00-first.ipynb", "--port", "9000"]
+    assert f"--ServerApp.root_dir={ready.path / 'notebooks'}" in lab["argv"]
     assert "--ip=127.0.0.1" in lab["argv"] and ("--allow-root" in lab["argv"]) == (os.getuid() == 0)
     assert (ready.venv / "launch" / "log").stat() == log
     assert (ready.path / "builds").read_text() == "built\n"
