@@ -9,7 +9,7 @@ import math
 import operator
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Partition:
         step = math.lcm(itemsize, align_bytes) // itemsize
         ends = accumulate(c * step for c in cls.uneven(-(-total // step), nranks).counts)
         ends = [0, *(min(end, total) for end in ends)]
-        return cls(tuple(b - a for a, b in zip(ends, ends[1:], strict=False)))
+        return cls(tuple(b - a for a, b in pairwise(ends)))
 
     @property
     def nranks(self):
@@ -123,7 +123,8 @@ class Partition:
         return np.arange(self.total) >= self.total - self.padding
 
     def __str__(self):
-        lines = [f"{self.total} elements on {self.nranks} ranks" + f", {self.padding} of them padding" * bool(self.padding)]
+        padding = f", {self.padding} of them padding" * bool(self.padding)
+        lines = [f"{self.total} elements on {self.nranks} ranks{padding}"]
         for rank in range(self.nranks):
             part = self.slice(rank)
             lines.append(f"  rank {rank}  {part.start}:{part.stop}  ({self.counts[rank]})")
@@ -193,7 +194,7 @@ class RankMap:
         nranks = _whole("RankMap.local", "nranks", nranks, 1)
         devices = [f"cpu:{rank}" for rank in range(nranks)] if devices is None else list(devices)
         if len(devices) != nranks:
-            raise ValueError(f"RankMap.local(nranks={nranks}): {len(devices)} devices are named, one per rank is needed")
+            raise ValueError(f"RankMap.local(nranks={nranks}): {len(devices)} devices are named; name one per rank")
         return cls(devices)
 
     @classmethod
@@ -203,7 +204,8 @@ class RankMap:
             ranks = json.loads(text)["ranks"]
             rank_map = cls([Place(**place) for place in ranks])
         except (TypeError, ValueError, KeyError) as error:
-            raise ValueError(f'RankMap.from_json: expected {{"ranks": [{{"host", "device", "local_rank"}}, ...]}}: {error}') from error
+            form = '{"ranks": [{"host", "device", "local_rank"}, ...]}'
+            raise ValueError(f"RankMap.from_json: expected {form}: {error}") from error
         if [place.local_rank for place in rank_map.places] != [place["local_rank"] for place in ranks]:
             raise ValueError("RankMap.from_json: local ranks are not numbered in rank order within each host")
         return rank_map
