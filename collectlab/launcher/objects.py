@@ -19,16 +19,25 @@ _MAGIC = b"collect1"
 _HEAD = struct.Struct("<8sQQ")
 _SPAN = struct.Struct("<QQ")
 _ALIGN = 64
+_STAYING = ("mpi4py", "cupy", "cupyx", "cupy_backends")
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_SMALL = 1 << 20  # bytes of arrays that are read at once: a mapping holds a file descriptor
 _AT_ONCE = 512  # vectors that one writev takes, below every system's limit
 
 
 class _Pickler(cloudpickle.Pickler):
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, sealed, **kwargs):
         super().__init__(*args, **kwargs)
         self.files = set()
+        self.sealed = sealed
 
     def reducer_override(self, obj):
         kind = type(obj)
+        cupy = sys.modules.get("cupy")
+        if cupy is not None and isinstance(obj, cupy.ndarray):
+            return cupy.asnumpy(obj).__reduce_ex__(5)
+        if self.sealed and _home(obj, kind) in _STAYING:
+            raise TypeError(f"{kind.__name__!r} of {_home(obj, kind)} exists only in its rank")
         if kind is types.CodeType:
             # cloudpickle forgets the file of a function; a traceback of a rank needs it
             self.files.add(obj.co_filename)
@@ -47,20 +56,18 @@ class _Pickler(cloudpickle.Pickler):
                 if not (plain.flags.c_contiguous or plain.flags.f_contiguous):
                     plain = numpy.ascontiguousarray(plain)
                 return plain.__reduce_ex__(5)
-        cupy = sys.modules.get("cupy")
-        if cupy is not None and isinstance(obj, cupy.ndarray):
-            return cupy.asnumpy(obj).__reduce_ex__(5)
         return super().reducer_override(obj)
 
 
-def write(path, obj):
+def write(path, obj, sealed=False):
     """Write `obj` to a new file at `path`; TypeError when it cannot be pickled.
 
+    `sealed` refuses objects of libraries that only ranks import: reading them would load MPI or CUDA.
     Returns the files that the functions in it come from, other than those that are pickled by their name.
     """
     buffers = []
     sink = _Sink()
-    pickler = _Pickler(sink, protocol=5, buffer_callback=buffers.append)
+    pickler = _Pickler(sink, protocol=5, buffer_callback=buffers.append, sealed=sealed)
     try:
         pickler.dump(obj)
     except RecursionError:
@@ -96,8 +103,21 @@ def read(path):
         size = os.fstat(f.fileno()).st_size
         if len(text) < length or len(spans) < n or any(at + nbytes > size for at, nbytes in spans):
             raise ValueError(f"{path} was written only in part: {size} bytes are there")
-        mapped = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)) if n else None
+        if size <= _SMALL:
+            f.seek(0)
+            mapped = memoryview(bytearray(f.read()))
+        else:
+            mapped = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY))
     return pickle.loads(text, buffers=[mapped[at : at + nbytes] for at, nbytes in spans])
+
+
+def _home(obj, kind):
+    """The library that `obj` comes from."""
+    if kind is types.ModuleType:
+        name = obj.__name__
+    else:
+        name = getattr(obj if issubclass(kind, (type, *_FUNCTIONS)) else kind, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 class _Sink(bytearray):

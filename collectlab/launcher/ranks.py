@@ -178,7 +178,10 @@ class Ranks:
                 rundir.write_json(os.path.join(found.path, "spec.json"), found.spec)
                 self._runs[key] = found
             spec = found.spec
-            there.tell(op="run", id=key, path=found.path, timeout=spec["timeout"], sources=spec["sources"])
+            there.tell(
+                op="run", id=key, path=found.path, timeout=spec["timeout"], sources=spec["sources"],
+                search=_search_path(),
+            )  # fmt: skip
         except BaseException:
             self._runs.pop(key, None)
             shutil.rmtree(found.path, ignore_errors=True)

@@ -221,7 +221,7 @@ class Supervisor:
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
         for rank in self.ranks:
             rank.end = None
-            self._tell(rank, op="run", id=self.run["id"], path=self.run["path"], sources=self.run["sources"])
+            self._tell(rank, op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search")})
 
     def _settle(self, rank, how):
         """The present run has ended on `rank`, and how."""

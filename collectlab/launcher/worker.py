@@ -5,8 +5,11 @@ always end it: when the supervisor is gone, the guard kills everything that carr
 """
 
 import atexit
+import builtins
 import faulthandler
 import fcntl
+import importlib
+import io
 import json
 import linecache
 import os
@@ -19,6 +22,15 @@ import traceback
 from collectlab.launcher import sweep, whereabouts
 from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Channel
+
+_BATCH = 16
+_FRAMES = 60  # of a traceback, that the supervisor is told
+_MESSAGE = 2000  # characters of an exception's text; the log has all of it
+_INSTALLED = (  # modules below these are not edited while ranks run
+    os.path.join(sys.prefix, "lib"),
+    os.path.join(sys.base_prefix, "lib"),
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+)
 
 
 def main():
@@ -126,24 +138,38 @@ def _rank(rank, control):
 
     from collectlab.fabric.context import Context
 
+    communicators = _communicators(world)
     for message in messages:
         if message["op"] == "bye":
             break
+        sys.path[:] = message["search"]
+        _forget_edited_modules()
+        comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
 
-        def make_fabric(made=fabrics):
+        def make_fabric(made=fabrics, comm=comm):
             from collectlab.fabric.mpi import SharedWindows
 
-            made.append(SharedWindows(world))
+            made.append(SharedWindows(comm))
             return made[0]
 
-        context = Context(rank, world.size, world, device, array_module, make_fabric, _log, record.progress)
+        context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
         channel.send(rank=rank, id=message["id"], **_run(message, context, record, fabrics))
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     MPI.Finalize()
     os._exit(0)
+
+
+def _communicators(world):
+    """One for each run: a message that was sent and never received must not reach the next run."""
+    yield world
+    while True:
+        batch = [world.Dup() for _ in range(_BATCH)]  # one at a time, each would wait for the slowest rank
+        yield from batch
+        for comm in batch:
+            if comm:
+                comm.Free()
 
 
 def _log(text):
@@ -164,7 +190,12 @@ def _run(message, context, record, fabrics):
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    # new ones, as an earlier program may have closed or replaced them; unbuffered, so that nothing is lost when
+    # the process dies
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(open(fd, "wb", 0, closefd=False), "utf-8", "backslashreplace", write_through=True)
+        for fd in (1, 2)
+    )
     record.reset()
     try:
         from collectlab.launcher import objects
@@ -181,39 +212,80 @@ def _run(message, context, record, fabrics):
         finally:
             for fabric in fabrics:
                 objects.write(os.path.join(path, f"events.{rank}"), fabric.events)
-        for fabric in fabrics:
-            fabric.free()
         try:
-            objects.write(os.path.join(path, f"result.{rank}"), value)
+            objects.write(os.path.join(path, f"result.{rank}"), value, sealed=True)
         except TypeError as error:
             raise TypeError(f"what rank {rank} returned cannot be sent back: {error}") from None
+        for fabric in fabrics:
+            fabric.free()
         answer = {"op": "returned"}
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
-        if isinstance(left.code, str):
-            print(left.code, file=sys.stderr)
+        if code != left.code is not None:
+            _complain(left.code)
         answer = {"op": "left", "code": code, "frames": _frames(left)}
     except BaseException as error:
-        traceback.print_exception(error)
-        text = traceback.format_exception_only(error)[-1].strip()
-        name = type(error).__name__
-        answer = {"op": "raised", "error": name, "message": text.partition(": ")[2], "frames": _frames(error)}
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            pass
+        _complain("".join(traceback.format_exception(error)))
+        answer = {"op": "raised", "error": _name(error), "message": _text(error), "frames": _frames(error)}
+    _flush()
     return answer
 
 
+def _complain(text):
+    """Onto the log, whatever the program has done to the streams."""
+    try:
+        os.write(2, f"{text}\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass  # the disk is full, or the program closed the descriptor; the report tells
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # the program closed or replaced it
+
+
+def _name(error):
+    kind = type(error)
+    plain = kind.__module__ in ("builtins", "__main__") or not hasattr(builtins, kind.__name__)
+    return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"  # mpi4py's is called Exception
+
+
+def _text(error):
+    try:
+        return str(error)[:_MESSAGE]
+    except BaseException as another:
+        return f"its message cannot be shown: str() of it raised {type(another).__name__}"
+
+
 def _frames(error):
-    """The frames of `error` below this file: what the program did."""
-    frames = [
-        (f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__, limit=-200)
+    return [
+        (f.filename, f.lineno or 0, f.name)
+        for f in traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
     ]
-    while frames and frames[0][0] == __file__:
-        frames.pop(0)
-    return frames
+
+
+def _forget_edited_modules(seen={}):  # noqa: B006
+    """Modules whose files were edited since they were imported are imported anew, and all that may hold them."""
+    edited = False
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or file.startswith(_INSTALLED):
+            continue
+        try:
+            about = os.stat(file)
+        except OSError:
+            continue
+        stamp = about.st_mtime_ns, about.st_size
+        edited |= seen.setdefault(name, stamp) != stamp
+    if edited:
+        for name in seen:
+            sys.modules.pop(name, None)
+        seen.clear()
+        importlib.invalidate_caches()
+        linecache.checkcache()
 
 
 def _device(wanted, names, rank, local_rank):
