@@ -12,8 +12,8 @@ import time
 
 SIZE = 4096
 STACK_SIGNAL = signal.SIGRTMIN + 6  # makes a rank write its Python stack, even inside MPI
-# version (odd while being written), calls so far, inside, since, count, peer, line, done, total
-_FIXED = struct.Struct("<IIIxxxxdqiidd")
+# version (odd while being written), numbered calls so far, inside, numbered, since, count, peer, line, done, total
+_FIXED = struct.Struct("<IIIIdqiidd")
 _WORDS = struct.Struct("<32s16s128s512s")  # call, dtype, function, file
 _NONE = -1
 
@@ -34,15 +34,17 @@ class Record:
         self._progress = (0.0, 0.0)
         self._map[:SIZE] = bytes(SIZE)
 
-    def enter(self, call, count, dtype, peer, frame, counts=True):
-        self._calls += counts
+    def enter(self, call, count, dtype, peer, frame, numbered):
+        self._calls += numbered
         code = frame.f_code
         words = self._text.get(code)
         if words is None:
             words = self._text[code] = (code.co_name.encode()[:128], code.co_filename.encode()[-512:])
         self._version += 1
-        fixed = (self._version, self._calls, 1, time.time(), count, peer, frame.f_lineno, *self._progress)
-        _FIXED.pack_into(self._map, 0, *fixed)
+        _FIXED.pack_into(
+            self._map, 0, self._version, self._calls, 1, numbered, time.time(), count, peer, frame.f_lineno,
+            *self._progress,
+        )  # fmt: skip
         _WORDS.pack_into(self._map, _FIXED.size, call, dtype, *words)
         self._version += 1
         struct.pack_into("<I", self._map, 0, self._version)
@@ -59,7 +61,7 @@ def read(fd):
     """What the record behind `fd` says, as a dict; `call` is None when the rank made no MPI call."""
     for _ in range(100):
         data = os.pread(fd, SIZE, 0)
-        version, calls, inside, since, count, peer, line, done, total = _FIXED.unpack_from(data)
+        version, calls, inside, numbered, since, count, peer, line, done, total = _FIXED.unpack_from(data)
         if version % 2 == 0:
             break
     words = (w.rstrip(b"\0").decode(errors="replace") for w in _WORDS.unpack_from(data, _FIXED.size))
@@ -68,6 +70,7 @@ def read(fd):
         "call": call or None,
         "calls": calls,
         "inside": bool(inside),
+        "numbered": bool(numbered),
         "since": since,
         "count": None if count == _NONE else count,
         "dtype": dtype or None,

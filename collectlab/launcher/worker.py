@@ -45,6 +45,7 @@ def main():
     theirs.close()
     guard.close()
     _die_with(ours)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     _rank(rank, control)
 
 
@@ -163,10 +164,13 @@ def _rank(rank, control):
 
 def _communicators(world):
     """One for each run: a message that was sent and never received must not reach the next run."""
+    world.numbered = True
     yield world
     while True:
         batch = [world.Dup() for _ in range(_BATCH)]  # one at a time, each would wait for the slowest rank
-        yield from batch
+        for comm in batch:
+            comm.numbered = True
+            yield comm
         for comm in batch:
             if comm:
                 comm.Free()
