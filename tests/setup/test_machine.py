@@ -62,13 +62,20 @@ def test_a_failure_of_pip_becomes_one_line(ready, tmp_path, pip_said, launch_say
 def test_full_disk_then_room(checkout):
     checkout.venv.mkdir()
     lab, venv = shlex.quote(str(checkout.path / "launch" / "lab")), shlex.quote(str(checkout.venv))
-    script = f"mount -t tmpfs -o size=2m tmpfs {venv}\n"
-    for size in ("2m", "40m", "400m"):  # full while pip itself is unpacked; while pip unpacks; then room
-        script += f'mount -o remount,size={size} {venv}; echo {size} >&2; {lab} || echo "exit $?" >&2\n'
+    script = f"""
+        mount -t tmpfs -o size=160m tmpfs {venv}
+        mkdir {venv}/launch
+        head -c 158m /dev/zero > {venv}/launch/ballast
+        for ballast in 158m 120m 0; do  # no room for pip itself; none for what it installs; room
+            truncate -s $ballast {venv}/launch/ballast
+            echo "ballast $ballast" >&2
+            {lab} || echo "exit $?" >&2
+        done
+    """
     result = in_a_namespace(checkout, script)
     lines = result.stderr.splitlines()
-    for size, following in (("2m", "40m"), ("40m", "400m")):
-        said = lines[lines.index(size) + 1 : lines.index(following)]
+    for ballast, following in (("158m", "120m"), ("120m", "0")):
+        said = lines[lines.index(f"ballast {ballast}") + 1 : lines.index(f"ballast {following}")]
         assert said[-1] == "exit 1" and said[-2].startswith("collectlab: the disk is full:"), said
     assert lines[-1].startswith("collectlab: making") and str(checkout.venv) in result.stdout
 
