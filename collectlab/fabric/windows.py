@@ -4,6 +4,7 @@ A fabric hands out memory that every rank can reach, counts notifications, and d
 Everything that a learner calls, and every check of it, is here.
 """
 
+import operator
 import sys
 from functools import lru_cache
 
@@ -74,13 +75,14 @@ class Window:
             fabric.note(STORE, self.rank, peer, self.name, elements, place.nbytes)
 
     def _elements(self, at, call):
-        key = (at.start, at.stop, at.step) if type(at) is slice else _hashable(at)
+        parts = at if type(at) is tuple else (at,)
         try:
+            key = tuple((p.start, p.stop, p.step) if type(p) is slice else operator.index(p) for p in parts)
             return _flat(self.shape, key)
         except (IndexError, TypeError, ValueError) as error:
             raise IndexError(
                 f'rank {self.rank}: window "{self.name}".{call}(at={_spell(at)}): {error}; the window has '
-                f"shape {self.shape}"
+                f"shape {self.shape}, and a slice or a tuple of slices and indices is accepted"
             ) from None
 
     def __repr__(self):
@@ -145,33 +147,22 @@ class Fabric:
 _INSIDE = {__file__, __file__.replace("windows.py", "context.py")}
 
 
-def _hashable(at):
-    if at is Ellipsis:
-        return at
-    parts = at if isinstance(at, tuple) else (at,)
-    return tuple((p.start, p.stop, p.step) if isinstance(p, slice) else int(p) for p in parts)
-
-
 @lru_cache(maxsize=4096)
 def _flat(shape, key):
-    """The flat indices of `key` in a window of that shape; IndexError when it leaves the window."""
-    if (
-        len(shape) == 1
-        and isinstance(key, tuple)
-        and len(key) == 3
-        and key[2] in (None, 1)
-        and not isinstance(key[0], tuple)
-    ):
-        start, stop = key[0] or 0, shape[0] if key[1] is None else key[1]
-        _inside(start, stop, shape[0])
-        return range(start, max(start, stop))
-    if key is Ellipsis:
-        return range(int(np.prod(shape)))
+    """The flat indices of an index in a window of that shape; IndexError when it leaves the window.
+
+    The parts of `key` are indices, and slices as (start, stop, step).
+    """
     for part, length in zip(key, shape, strict=False):
         if isinstance(part, tuple) and part[2] in (None, 1):
             _inside(part[0] or 0, length if part[1] is None else part[1], length)
+    if len(shape) == len(key) == 1 and isinstance(key[0], tuple) and key[0][2] in (None, 1):
+        start, stop = key[0][0] or 0, shape[0] if key[0][1] is None else key[0][1]
+        return range(start, max(start, stop))
     index = tuple(slice(*part) if isinstance(part, tuple) else part for part in key)
-    return tuple(np.sort(np.arange(int(np.prod(shape))).reshape(shape)[index].ravel()).tolist())
+    flat = np.sort(np.arange(int(np.prod(shape))).reshape(shape)[index].ravel()).tolist()
+    whole = range(flat[0], flat[-1] + 1) if flat else range(0)
+    return whole if len(whole) == len(flat) else tuple(flat)
 
 
 def _inside(start, stop, length):
