@@ -1,0 +1,486 @@
+"""What a call's count argument counts, and how many elements and bytes each side of the call then holds.
+
+A count is no number by itself. Four elements are a whole vector to ncclAllReduce, one rank's block of the
+result to ncclReduceScatter, and one rank's contribution to ncclAllGather. Here a ``Count`` carries its library,
+operation, argument and rank count, and refuses to be mixed with another kind of count, or with a plain number.
+
+Four figures are never mixed: logical payload, bytes moved, memory held, time. This module knows the first only:
+the elements that a call is given and the elements that it returns on one rank. How many bytes cross a link
+depends on the algorithm (``cost``), memory on what else is alive, and time on the machine.
+
+Sources: NCCL: nccl.h of 2.32.3 and the pages "Collective Communication Functions" and "In-place Operations" of
+its user guide. MPI: MPI 4.1, chapter 6, and Open MPI's manual pages. nccl-tests: src/*.cu and doc/PERFORMANCE.md.
+
+One datatype is used on all ranks and on both sides of a call, as NCCL requires. MPI allows more.
+"""
+
+import operator as _operator
+from dataclasses import dataclass
+
+import numpy as np
+
+LIBRARIES = ("NCCL", "MPI", "nccl-tests")
+
+_SAME = "send and receive: the whole vector of each rank"
+_SENT = "send: one rank's contribution"
+_KEPT = "receive: one rank's block"
+_EACH = "receive: what comes from one rank, not the total"
+_PEER = "send and receive: one block for each peer"
+_EQUAL = "recvbuff == sendbuff"
+_ROOT = "sendbuf is MPI_IN_PLACE at the root"
+
+
+@dataclass(frozen=True)
+class Call:
+    """How one library spells one operation.
+
+    function  the library's name for it
+    counts    its count arguments: name -> the side that it describes
+    in_place  when a call works in place, in words
+    variable  the variable-count form, if the library has one
+    """
+
+    function: str
+    counts: dict
+    in_place: str
+    variable: str | None = None
+
+
+CALLS = {
+    "all_reduce": {
+        "NCCL": Call("ncclAllReduce", {"count": _SAME}, _EQUAL),
+        "MPI": Call("MPI_Allreduce", {"count": _SAME}, "sendbuf is MPI_IN_PLACE; the input lies in recvbuf"),
+        "nccl-tests": Call("all_reduce_perf", {"count": _SAME}, _EQUAL),
+    },
+    "reduce_scatter": {
+        "NCCL": Call("ncclReduceScatter", {"recvcount": _KEPT}, "recvbuff == sendbuff + rank * recvcount"),
+        "MPI": Call(
+            "MPI_Reduce_scatter_block",
+            {"recvcount": _KEPT},
+            "sendbuf is MPI_IN_PLACE; the input, nranks * recvcount, starts at the top of recvbuf, and the result "
+            "ends up at the top too, where NCCL leaves it at rank * recvcount",
+            "MPI_Reduce_scatter",
+        ),
+        "nccl-tests": Call("reduce_scatter_perf", {"count": _KEPT}, "recvbuff == sendbuff + rank * count"),
+    },
+    "all_gather": {
+        "NCCL": Call("ncclAllGather", {"sendcount": _SENT}, "sendbuff == recvbuff + rank * sendcount"),
+        "MPI": Call(
+            "MPI_Allgather",
+            {"sendcount": _SENT, "recvcount": _EACH},
+            "sendbuf is MPI_IN_PLACE; the rank's own block already lies at rank * recvcount of recvbuf",
+            "MPI_Allgatherv",
+        ),
+        "nccl-tests": Call("all_gather_perf", {"count": _SENT}, "sendbuff == recvbuff + rank * count"),
+    },
+    "broadcast": {
+        "NCCL": Call("ncclBroadcast", {"count": "send at the root, receive everywhere: the whole vector"}, _EQUAL),
+        "MPI": Call(
+            "MPI_Bcast",
+            {"count": "the one buffer: the whole vector, sent by the root, received by the others"},
+            "always: a rank passes one buffer",
+        ),
+        "nccl-tests": Call(
+            "broadcast_perf", {"count": "send at the root, receive everywhere: the whole vector"}, _EQUAL
+        ),
+    },
+    "reduce": {
+        "NCCL": Call("ncclReduce", {"count": "send everywhere, receive at the root: the whole vector"}, _EQUAL),
+        "MPI": Call(
+            "MPI_Reduce",
+            {"count": "send everywhere, receive at the root: the whole vector"},
+            f"{_ROOT}; its input lies in recvbuf",
+        ),
+        "nccl-tests": Call(
+            "reduce_perf", {"count": "send everywhere, receive at the root: the whole vector"}, _EQUAL
+        ),
+    },
+    "all_to_all": {
+        "NCCL": Call("ncclAlltoAll", {"count": _PEER}, "never: not supported"),
+        "MPI": Call(
+            "MPI_Alltoall",
+            {"sendcount": "send: the block for one peer, not the total", "recvcount": _EACH},
+            "sendbuf is MPI_IN_PLACE; what lies in recvbuf is sent, and replaced block by block",
+            "MPI_Alltoallv",
+        ),
+        "nccl-tests": Call("alltoall_perf", {"count": _PEER}, "never: not supported"),
+    },
+    "gather": {
+        "NCCL": Call("ncclGather", {"count": _SENT}, "at the root, sendbuff == recvbuff + root * count"),
+        "MPI": Call(
+            "MPI_Gather",
+            {"sendcount": _SENT, "recvcount": "receive at the root: what comes from one rank, not the total"},
+            f"{_ROOT}; its own block already lies at root * recvcount of recvbuf",
+            "MPI_Gatherv",
+        ),
+        "nccl-tests": Call("gather_perf", {"count": _SENT}, "at the root, sendbuff == recvbuff + root * count"),
+    },
+    "scatter": {
+        "NCCL": Call("ncclScatter", {"count": _KEPT}, "at the root, recvbuff == sendbuff + root * count"),
+        "MPI": Call(
+            "MPI_Scatter",
+            {"sendcount": "send at the root: what goes to one rank, not the total", "recvcount": _KEPT},
+            "recvbuf is MPI_IN_PLACE at the root; its own block stays at root * sendcount of sendbuf",
+            "MPI_Scatterv",
+        ),
+        "nccl-tests": Call("scatter_perf", {"count": _KEPT}, "at the root, recvbuff == sendbuff + root * count"),
+    },
+}
+
+OPERATIONS = tuple(CALLS)
+
+_P = "nranks"  # nranks * count elements; 1 is count elements, 0 none
+_LENGTHS = {  # operation: (send, receive) at the root, then (send, receive) elsewhere where that differs
+    "all_reduce": ((1, 1),),
+    "reduce_scatter": ((_P, 1),),
+    "all_gather": ((1, _P),),
+    "broadcast": ((1, 1), (0, 1)),
+    "reduce": ((1, 1), (1, 0)),
+    "all_to_all": ((_P, _P),),
+    "gather": ((1, _P), (1, 0)),
+    "scatter": ((_P, 1), (0, 1)),
+}
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The elements that one rank gives to a call and gets from it. Not traffic, not memory, not time.
+
+    Zero where the library ignores that buffer on this rank.
+    """
+
+    send_elements: int
+    recv_elements: int
+
+    def input_bytes(self, dtype):
+        """Bytes of the rank's logical input."""
+        return self.send_elements * itemsize(dtype)
+
+    def output_bytes(self, dtype):
+        """Bytes of the rank's logical output."""
+        return self.recv_elements * itemsize(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """The value of one count argument, with everything that says what it counts. Made by ``count``.
+
+    library, operation, name, value, nranks    as given; ``name`` is the argument's name in that library
+
+    Counts of one kind (same library, operation, argument and rank count) can be compared and added. Any other
+    mixture raises TypeError, and a Count is never equal to a plain number: take ``value`` if a number is meant.
+    """
+
+    library: str
+    operation: str
+    name: str
+    value: int
+    nranks: int
+
+    def __post_init__(self):
+        call = f"Count({self.library!r}, {self.operation!r}, {self.name!r}, ...)"
+        library, spelled = _spelled(call, self.library, self.operation)
+        if self.name not in spelled.counts:
+            raise TypeError(f"{call}: {spelled.function} has no count argument {self.name!r}; {_names(spelled)}")
+        object.__setattr__(self, "library", library)
+        object.__setattr__(self, "value", _whole(call, self.name, self.value, 0))
+        object.__setattr__(self, "nranks", _whole(call, "nranks", self.nranks, 1))
+
+    @property
+    def function(self):
+        """The library's name of the operation."""
+        return CALLS[self.operation][self.library].function
+
+    @property
+    def side(self):
+        """Which side of the call the count describes, in words."""
+        return CALLS[self.operation][self.library].counts[self.name]
+
+    @property
+    def at_root(self):
+        """The ``Payload`` of the root; of any rank if the operation has no root."""
+        return self._payload(_LENGTHS[self.operation][0])
+
+    @property
+    def elsewhere(self):
+        """The ``Payload`` of a rank that is not the root; of any rank if the operation has no root."""
+        return self._payload(_LENGTHS[self.operation][-1])
+
+    @property
+    def send_elements(self):
+        """Elements that each rank sends; ValueError where the root sends another number than the others."""
+        return self._everywhere("send_elements")
+
+    @property
+    def recv_elements(self):
+        """Elements that each rank receives; ValueError where the root receives another number than the others."""
+        return self._everywhere("recv_elements")
+
+    def output_bytes(self, dtype):
+        """Logical output bytes of each rank; ValueError where the root's differ from the others'."""
+        return self.recv_elements * itemsize(dtype)
+
+    def input_bytes(self, dtype):
+        """Logical input bytes of each rank; ValueError where the root's differ from the others'."""
+        return self.send_elements * itemsize(dtype)
+
+    def size_column(self, dtype):
+        """What nccl-tests prints under "size": the bytes of the larger side. Only for counts of nccl-tests."""
+        if self.library != "nccl-tests":
+            raise TypeError(f"size_column: {self.library} has no size column; use .to('nccl-tests')")
+        return max(self.at_root.input_bytes(dtype), self.at_root.output_bytes(dtype))
+
+    def to(self, library, name=None):
+        """The Count by which another library names the same call.
+
+        ``name`` chooses the argument where the library has two (MPI's sendcount and recvcount); the default is
+        the one with the same name as here, else the first.
+        """
+        library, spelled = _spelled(f"to({library!r})", library, self.operation)
+        default = self.name if self.name in spelled.counts else next(iter(spelled.counts))
+        return Count(library, self.operation, name or default, self.value, self.nranks)
+
+    def _payload(self, lengths):
+        times = {0: 0, 1: 1, _P: self.nranks}
+        return Payload(*(times[length] * self.value for length in lengths))
+
+    def _everywhere(self, what):
+        at_root, elsewhere = getattr(self.at_root, what), getattr(self.elsewhere, what)
+        if len({length[what == "recv_elements"] for length in _LENGTHS[self.operation]}) > 1:
+            raise ValueError(
+                f"{self.function}: {what} is {at_root} at the root and {elsewhere} on every other rank; "
+                f"ask for count.at_root.{what} or count.elsewhere.{what}"
+            )
+        return at_root
+
+    def _kind(self):
+        return self.library, self.operation, self.name, self.nranks
+
+    def _alike(self, other, verb):
+        if not isinstance(other, Count):
+            raise TypeError(
+                f"cannot {verb} {self._short()} and {other!r}, which says neither operation nor side; "
+                "make it a count (payload.count) or take .value"
+            )
+        if self._kind() != other._kind():
+            raise TypeError(
+                f"cannot {verb} {self._short()} and {other._short()}: the first counts {self.side}; "
+                f"the second {other.side}; compare send_elements, recv_elements or bytes"
+            )
+
+    def _short(self):
+        return f"{self.function}'s {self.name} = {self.value} on {self.nranks} rank{'s' * (self.nranks != 1)}"
+
+    def __eq__(self, other):
+        if not isinstance(other, Count):
+            return False
+        self._alike(other, "compare")
+        return self.value == other.value
+
+    def __hash__(self):
+        return hash((self._kind(), self.value))
+
+    def __lt__(self, other):
+        self._alike(other, "compare")
+        return self.value < other.value
+
+    def __le__(self, other):
+        self._alike(other, "compare")
+        return self.value <= other.value
+
+    def __add__(self, other):
+        self._alike(other, "add")
+        return Count(*self._kind()[:3], self.value + other.value, self.nranks)
+
+    __radd__ = __add__
+
+    def __str__(self):
+        root, others = self.at_root, self.elsewhere
+        if len(_LENGTHS[self.operation]) == 1:
+            sides = f"each rank sends {root.send_elements} and receives {root.recv_elements}"
+        else:
+            sides = (
+                f"the root sends {root.send_elements} and receives {root.recv_elements}, "
+                f"every other rank sends {others.send_elements} and receives {others.recv_elements}"
+            )
+        return f"{self._short()} counts {self.side}; in elements, {sides}"
+
+
+def count(library, operation, *bare, nranks, **named):
+    """The ``Count`` of a call: ``count("NCCL", "reduce_scatter", recvcount=2, nranks=2)``.
+
+    library    "NCCL" (2.32.3), "MPI" or "nccl-tests", in any case
+    operation  one of OPERATIONS
+    named      the count, under the name that the library gives it. Where MPI has a sendcount and a recvcount,
+               one will do; if both are given they must be equal, and the Count is that of the first.
+
+    A count without a name, or under a name that the call does not have, is a TypeError.
+    """
+    given = "".join(f", {value!r}" for value in bare) + "".join(f", {k}={v!r}" for k, v in named.items())
+    call = f"count({library!r}, {operation!r}{given}, nranks={nranks!r})"
+    library, spelled = _spelled(call, library, operation)
+    unknown = [name for name in named if name not in spelled.counts]
+    if bare or unknown or not named:
+        why = (
+            f"a bare {bare[0]!r} does not say which side it counts"
+            if bare
+            else f"{spelled.function} has no argument {unknown[0]}"
+            if unknown
+            else "the count is missing"
+        )
+        raise TypeError(f"{call}: {why}; {_names(spelled)}")
+    (first, value), *more = named.items()
+    for name, other in more:
+        if other != value:
+            raise ValueError(
+                f"{call}: with one datatype, {first} and {name} are equal: {first} is {spelled.counts[first]}; "
+                f"{name} is {spelled.counts[name]}"
+            )
+    _whole(call, first, value, 0), _whole(call, "nranks", nranks, 1)
+    return Count(library, operation, first, value, nranks)
+
+
+def count_of_input(library, operation, input_elements, nranks):
+    """The Count of the call that takes so many elements from a rank, or from the root where only it sends.
+
+    ``count_of_input("NCCL", "reduce_scatter", 4, nranks=2)`` is recvcount = 2. ValueError where the operation
+    cuts the input into equal blocks and the rank count does not divide it.
+    """
+    call = f"count_of_input({library!r}, {operation!r}, {input_elements!r}, nranks={nranks!r})"
+    library, spelled = _spelled(call, library, operation)
+    value, nranks = _whole(call, "input_elements", input_elements, 0), _whole(call, "nranks", nranks, 1)
+    if _LENGTHS[operation][0][0] == _P:
+        if value % nranks:
+            block = -(-value // nranks)
+            raise ValueError(
+                f"{call}: {spelled.function} cuts its input into {nranks} equal blocks; "
+                f"pad the input to {nranks} x {block} = {nranks * block} elements (layout.Partition.padded)"
+            )
+        value //= nranks
+    return Count(library, operation, next(iter(spelled.counts)), value, nranks)
+
+
+def nccl_tests_count(operation, nbytes, nranks, dtype):
+    """The Count in the row that nccl-tests prints when it is asked for a size of ``nbytes`` (its -b and -e).
+
+    Operations that work in blocks round the block down to a multiple of 16 bytes, so that a small size gives a
+    row of 0. ``size_column`` of the result is the size that is printed.
+    """
+    call = f"nccl_tests_count({operation!r}, nbytes={nbytes!r}, nranks={nranks!r}, dtype={dtype!r})"
+    _, spelled = _spelled(call, "nccl-tests", operation)
+    nbytes, nranks = _whole(call, "nbytes", nbytes, 0), _whole(call, "nranks", nranks, 1)
+    value = nbytes // itemsize(dtype)
+    if _P in _LENGTHS[operation][0]:
+        whole = max(1, 16 // itemsize(dtype))
+        value = value // nranks // whole * whole
+    return Count("nccl-tests", operation, next(iter(spelled.counts)), value, nranks)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How the two buffers of one rank lie to each other.
+
+    verdict  "in place", "apart" (they share no element, or the library ignores one of them), or "error" (they
+             overlap and the call is not in place: the result is undefined)
+    reason   the rule, with the numbers of the call in it
+    """
+
+    verdict: str
+    reason: str
+
+    @property
+    def in_place(self):
+        return self.verdict == "in place"
+
+    def __str__(self):
+        return f"{self.verdict}: {self.reason}"
+
+
+def placement(count, send_offset, recv_offset, rank, root=0):
+    """The ``Placement`` of a call on one rank.
+
+    count                     a Count of NCCL, nccl-tests or MPI
+    send_offset, recv_offset  where the two buffers start, in elements from the start of one allocation
+    rank, root                the calling rank, and the root where the operation has one
+
+    NCCL has no in-place constant: the two pointers decide. MPI has MPI_IN_PLACE, and any overlap of two buffers
+    that are both passed is an error.
+    """
+    call = f"placement({count!r}, send_offset={send_offset!r}, recv_offset={recv_offset!r}, rank={rank!r})"
+    if not isinstance(count, Count):
+        raise TypeError(f"{call}: count is a payload.Count, which says operation, library and side")
+    send, recv = _whole(call, "send_offset", send_offset, 0), _whole(call, "recv_offset", recv_offset, 0)
+    for name, value in (("rank", rank), ("root", root)):
+        if _whole(call, name, value, 0) >= count.nranks:
+            raise ValueError(f"{call}: {name} is 0 to {count.nranks - 1}, not {value}")
+    mine = count.at_root if rank == root else count.elsewhere
+    rule = CALLS[count.operation][count.library].in_place
+    at = f"send starts at {send} and receive at {recv}"
+    if count.library != "MPI":
+        wanted = _nccl_offset(count, rank, root)
+        if wanted is not None and recv - send == wanted:
+            return Placement("in place", f"{at}; {count.function} is in place when {rule}")
+    if max(send, recv) < min(send + mine.send_elements, recv + mine.recv_elements):
+        shared = min(send + mine.send_elements, recv + mine.recv_elements) - max(send, recv)
+        return Placement(
+            "error", f"{at}, so they share {shared} elements; {count.function} on rank {rank} is in place: {rule}"
+        )
+    return Placement("apart", f"{at}; they share no element")
+
+
+def _nccl_offset(count, rank, root):
+    """recvbuff - sendbuff, in elements, with which NCCL works in place on this rank; None where it never does."""
+    own, at_root = rank * count.value, root * count.value if rank == root else None
+    return {
+        "all_reduce": 0,
+        "broadcast": 0,
+        "reduce": 0,
+        "reduce_scatter": own,
+        "all_gather": -own,
+        "all_to_all": None,
+        "scatter": at_root,
+        "gather": None if at_root is None else -at_root,
+    }[count.operation]
+
+
+def itemsize(dtype):
+    """Bytes of one element. Takes what ``numpy.dtype`` takes, and "bfloat16", which NumPy lacks."""
+    if dtype == "bfloat16":
+        return 2
+    try:
+        size = np.dtype(dtype).itemsize
+    except TypeError:
+        size = 0
+    if dtype is None or size == 0 or np.dtype(dtype).kind not in "biufc":
+        raise TypeError(f"dtype={dtype!r}: a NumPy dtype of numbers is accepted, such as 'float32', or 'bfloat16'")
+    return size
+
+
+def _spelled(call, library, operation):
+    names = {name.lower(): name for name in LIBRARIES}
+    if not isinstance(library, str) or library.lower() not in names:
+        raise ValueError(f"{call}: library is one of {', '.join(LIBRARIES)}, not {library!r}")
+    library = names[library.lower()]
+    if operation not in CALLS:
+        plain = operation.removesuffix("_v") if isinstance(operation, str) else None
+        form = CALLS[plain]["MPI"].variable if plain in CALLS else None
+        why = (
+            f"{form} takes a list of counts, not one; use layout.Partition"
+            if form and library == "MPI"
+            else f"NCCL 2.32.3 has no variable-count forms; MPI's is {form}"
+            if form
+            else f"operation is one of {', '.join(OPERATIONS)}, not {operation!r}"
+        )
+        raise ValueError(f"{call}: {why}")
+    return library, CALLS[operation][library]
+
+
+def _names(spelled):
+    each = (f"{name} ({side})" for name, side in spelled.counts.items())
+    return f"{spelled.function} takes {' or '.join(each)}"
+
+
+def _whole(call, name, value, least):
+    if isinstance(value, bool) or not hasattr(value, "__index__") or _operator.index(value) < least:
+        raise ValueError(f"{call}: {name} is a whole number, {least} or more, not {value!r}")
+    return _operator.index(value)
