@@ -1,0 +1,96 @@
+"""The same kernels, windows and signals on real ranks: values, bytes, and races that did no harm."""
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+from collectlab.kernels import mesh, ring, two_phase
+
+ALL_REDUCE = {"mesh": mesh, "two_phase": two_phase, "ring": ring}
+
+
+@pytest.fixture(scope="module", params=(1, 2, 3, 5))
+def ranks(request):
+    """Warm ranks, so many."""
+    with cl.launch(request.param, device="cpu") as ranks:
+        yield ranks
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+def test_all_reduce_on_ranks_moves_what_its_card_says(ranks, name):
+    kernel, cost = ALL_REDUCE[name].all_reduce, ALL_REDUCE[name].all_reduce_cost
+    for count in (0, 1, 7, 30):
+        xs = [np.arange(count, dtype=np.int64) * (rank + 1) for rank in range(ranks.nranks)]
+        run = ranks.submit(kernel, cl.per_rank(xs)).wait()
+        assert run.ok, run.report()
+        for y in run.results:
+            np.testing.assert_array_equal(y, sum(xs))
+        read = run.traffic.sum(axis=1) - np.diag(run.traffic)
+        assert read.tolist() == [cost(ranks.nranks, count, 8, rank).nbytes for rank in range(ranks.nranks)]
+        assert run.trace.races() == []
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+@pytest.mark.parametrize("op", ("sum", "prod", "min", "max", "avg"))
+def test_operations_on_ranks_are_as_the_semantics_say(ranks, name, op):
+    xs = [np.array([1, 3, -2, 5, 7], np.float32) + rank for rank in range(ranks.nranks)]
+    run = ranks.submit(ALL_REDUCE[name].all_reduce, cl.per_rank(xs), op).wait()
+    for y, want in zip(run.results, cl.semantics.all_reduce(xs, op), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+def test_calls_in_a_row_on_the_same_windows(ranks, name):
+    kernel = ALL_REDUCE[name].all_reduce
+
+    def many(ctx, x):
+        return [kernel(ctx, x + k) for k in range(20)]
+
+    xs = [np.arange(6, dtype=np.int64) + rank for rank in range(ranks.nranks)]
+    run = ranks.submit(many, cl.per_rank(xs)).wait()
+    assert run.ok, run.report()
+    for ys in run.results:
+        np.testing.assert_array_equal(ys, [sum(xs) + k * ranks.nranks for k in range(20)])
+    assert run.trace.races() == []
+
+
+def reused_row(ctx, x):
+    """The second barrier of two phases on the first one's row."""
+    n = x.size // ctx.nranks
+    mine = slice(ctx.rank * n, (ctx.rank + 1) * n)
+    data, result = ctx.window("data", x.size, x.dtype), ctx.window("result", x.size, x.dtype)
+    row = ctx.signals("row", rows=1)
+    data.store(x)
+    ctx.barrier(row, 0)
+    result.store(sum(data.remote_load(peer, mine) for peer in range(ctx.nranks)), mine)
+    ctx.comm.Barrier()  # by luck, or by MPI, the values come out right
+    ctx.barrier(row, 0)
+    return np.concatenate([result.remote_load(c, slice(c * n, (c + 1) * n)) for c in range(ctx.nranks)])
+
+
+def test_a_race_is_found_in_a_run_whose_values_came_out_right():
+    xs = [np.arange(8) + rank for rank in range(4)]
+    run = cl.run(reused_row, cl.per_rank(xs), ranks=4, device="cpu")
+    for y in run.results:
+        np.testing.assert_array_equal(y, sum(xs))
+    races = run.trace.races()
+    assert {race.window for race in races} == {"result"}
+    assert "test_kernels_on_ranks.py, line" in str(races[0])
+
+
+def test_a_rank_that_raises_inside_a_kernel_ends_the_run_and_the_next_one_works():
+    def wrong(ctx):
+        window = ctx.window("w", 4, np.float64)
+        if ctx.rank == 1:
+            window.load(slice(2, 9))
+        ctx.barrier(ctx.signals("s", rows=1), 0)
+
+    run = cl.run(wrong, ranks=3, device="cpu")
+    assert run.status == "failed"
+    assert 'window "w".load(at=2:9): 2:9 leaves the 4 elements' in run.report()
+    assert cl.run(mesh.all_reduce, np.ones(3), ranks=3, device="cpu").results[0].tolist() == [3, 3, 3]
+
+
+def test_ranks_that_disagree_about_a_window_are_told_on_ranks_too():
+    run = cl.run(lambda ctx: ctx.window("w", 4 + ctx.rank, np.int64), ranks=2, device="cpu")
+    assert run.status == "failed" and "all must agree" in run.report()
