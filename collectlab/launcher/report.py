@@ -1,184 +1,217 @@
 """What happened to a run, in words: to whom, where, and what the others were doing."""
 
+import os
+import signal
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LINE = 300
+_FRAMES = 6  # places of a traceback that are shown; the log has all of them
+# calls in which every rank must name the same count (MPI 4.1, chapter 6)
+_SAME_COUNT = """Bcast Reduce Allreduce Reduce_scatter Reduce_scatter_block Scan Exscan Allgather Gather Scatter
+    Alltoall""".split()
+
 
 def text(spec, status):
     """The report of a run from its spec and its status (what the supervisor wrote, or its present look)."""
     cause, ranks = status.get("cause") or {}, status["ranks"]
-    lines = [_headline(spec, status, cause)]
-    for group in _alike(ranks, ("raised", "left", "exited", "killed", "lost")):
-        lines += _ended(group, ranks, cause)
-    lines += _mismatch(ranks)
+    first = min((r for r in ranks if r["state"] in _BAD), key=lambda r: r["seconds"], default=None)
+    lines = [_headline(spec, status, cause, first)]
+    for group in _alike(ranks):
+        if not any(ranks[i] is first for i in group) or cause.get("kind") not in ("rank failed", "no start"):
+            lines.append(f"{_names(group)} {_bad(ranks[group[0]], group)}")
+        lines += _where_from(ranks[group[0]])
+    lines += _disagreement(ranks)
     lines += _others(ranks)
     if status["status"] not in ("done", "running"):
-        lines.append(_afterwards(cause))
+        lines.append(_afterwards(cause, spec, first and ranks.index(first)))
         lines += _launcher_output(cause)
-        if spec.get("path"):
-            lines.append(f"output of a rank: run.log(rank); everything: {spec['path']}")
     return "\n".join(lines)
 
 
-def _headline(spec, status, cause):
-    what, seconds = spec["program"], f"{status['seconds']:.1f} s"
-    n = len(status["ranks"])
-    on = f"{what} on {n} rank{'s' * (n > 1)}"
+def _headline(spec, status, cause, first):
+    n, after = len(status["ranks"]), f"after {status['seconds']:.1f} s"
+    on = f"{spec['program']} on {n} rank{'s' * (n > 1)}"
     kind = cause.get("kind")
-    if status["status"] == "done":
-        return f"done after {seconds}: {on}"
-    if status["status"] == "running":
-        return f"running for {seconds}: {on}"
-    if status["status"] == "timeout":
+    if kind in ("rank failed", "no start") and first:
+        group = next(g for g in _alike(status["ranks"]) if any(status["ranks"][i] is first for i in g))
+        who = f"{_names(group)} {_bad(first, group)}"
+        if kind == "no start":
+            return f"failed: {on} did not start: {who}"
+        return f"failed after {first['seconds']:.1f} s: {who}"
+    if kind == "unwritten":
+        return f"{status['status']} {after}: {on}; its status could not be written: {cause['why']}"
+    if status["status"] in ("done", "running"):
+        return f"{status['status']} {after if status['status'] == 'done' else after.replace('after', 'for')}: {on}"
+    if kind == "timeout":
         return f"timeout: {on} was not done after {cause['limit']:g} s"
-    if kind == "rank failed":
-        first = min(
-            (r for r in status["ranks"] if r["state"] in _BAD), key=lambda r: r["seconds"], default=None
-        )
-        if first is None:
-            return f"failed after {seconds}: {on}"
-        who = _names(
-            [
-                i
-                for i, r in enumerate(status["ranks"])
-                if r["state"] == first["state"] and _key(r) == _key(first)
-            ]
-        )
-        return f"failed after {first['seconds']:.1f} s: {who} {_BAD[first['state']](first)}"
     return f"{status['status']}: {on} " + {
-        "interrupted": f"was interrupted after {seconds}",
-        "stopped": f"was stopped with its ranks after {seconds}",
-        "notebook gone": f"was ended after {seconds}, because the notebook process went away",
+        "interrupted": f"was interrupted {after}",
+        "stopped": f"was stopped with its ranks {after}",
+        "notebook gone": f"was ended {after}, because the notebook process went away",
         "supervisor gone": "was ended, because the supervisor of the ranks was killed",
-        "launcher exit": f"lost its ranks: the site's launcher ended ({_code(cause.get('code', 0))})",
+        "launcher exit": f"lost its ranks: mpiexec ended before them ({_code(cause.get('code', 0))})",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
         "unfit": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
         "use device='cpu', or device='auto' to take what is there",
-        "not started": "did not start: the run before it ended its ranks",
+        "not started": "did not start: the run before it ended the ranks",
         "no launcher": f"did not start: {cause.get('why')}",
-        "unwritten": f"ended, but its status could not be written: {cause.get('why')}",
-    }.get(kind, f"ended after {seconds}")
+    }.get(kind, f"ended {after}")
 
 
 _BAD = {
-    "raised": lambda r: f"raised {r['error']}" + (f": {r['message']}" if r["message"] else ""),
-    "left": lambda r: f"left by sys.exit({r['code']})",
-    "exited": lambda r: f"ended its process with exit code {r['code']}",
-    "killed": lambda r: f"was killed by {_signal(r['signal'])}",
-    "lost": lambda r: "was lost: its guard was killed",
+    "raised": lambda r, _: f"raised {r['error']}" + (f": {_first_line(r['message'])}" if r["message"] else ""),
+    "left": lambda r, _: f"left by sys.exit({r['code']})",
+    "exited": lambda r, _: (
+        f"called comm.Abort({r['where']['count']})"
+        if r.get("where") and r["where"]["call"] == "Abort"
+        else f"ended without returning, with exit code {r['code']}"
+    ),
+    "killed": lambda r, were: f"{were} killed by {_signal(r['signal'])}",
+    "aborted": lambda r, were: f"{were} aborted by MPI: {_first_line(r['message'])}",
+    "lost": lambda r, were: f"{were} lost: something killed the process that watches over it",
 }
 
 
-def _key(rank):
-    return _BAD[rank["state"]](rank), [(f["file"], f["line"]) for f in rank.get("frames", ())]
+def _bad(rank, group):
+    return _BAD[rank["state"]](rank, "were" if len(group) > 1 else "was")
 
 
-def _alike(ranks, states):
+def _first_line(message):
+    first, _, rest = message.strip().partition("\n")
+    short = first[:_LINE].removesuffix(", error stack:")  # MPICH's words; the log has the stack
+    return short + " ..." * bool(rest or short != first)
+
+
+def _alike(ranks):
+    """The ranks that ended badly, in groups that ended in the same way at the same place."""
     groups = {}
     for i, rank in enumerate(ranks):
-        if rank["state"] in states:
-            groups.setdefault(repr(_key(rank)), []).append(i)
-    return groups.values()
+        if rank["state"] in _BAD:
+            places = [(f["file"], f["line"]) for f in rank.get("frames", ())]
+            groups.setdefault(repr((_bad(rank, "_"), places)), []).append(i)
+    return list(groups.values())
 
 
-def _ended(group, ranks, cause):
-    rank = ranks[group[0]]
-    lines = (
-        []
-        if cause.get("kind") == "rank failed" and rank is _first(ranks)
-        else [f"{_names(group)} {_BAD[rank['state']](rank)}"]
-    )
+def _where_from(rank):
+    """The lines of the program that led to the end of `rank`, and what it printed last."""
     frames = rank.get("frames", ())
     shown = [f for f in frames if _learners(f)] or list(frames[-1:])
-    lines += [f"    {_place(frame)}" for frame in shown[-6:]]
-    if frames and frames[-1] not in shown[-1:]:
+    places = [_place(frame) for frame in shown]
+    lines = [f"    {place}" for place in _folded(places)[-_FRAMES:]]
+    if frames and frames[-1] is not shown[-1] and not _compiled(frames[-1]):
         lines.append(f"    which called {_place(frames[-1])}")
-    return lines
+    tail = rank.get("tail", ())
+    return lines + (["    it printed last:"] if tail else []) + [f"        {line}" for line in tail]
 
 
-def _first(ranks):
-    return min((r for r in ranks if r["state"] in _BAD), key=lambda r: r["seconds"], default=None)
+def _folded(places):
+    """Repetitions, as in a recursion, told once."""
+    folded = []
+    for place in places:
+        if folded and folded[-1][0] == place:
+            folded[-1][1] += 1
+        else:
+            folded.append([place, 1])
+    return [place if n == 1 else f"{place}  ({n} times)" for place, n in folded]
 
 
 def _others(ranks):
+    waiting = any(r.get("where") and r["where"]["inside"] and r["where"]["numbered"] for r in ranks)
     groups = {}
     for i, rank in enumerate(ranks):
         if rank["state"] in ("stopped", "not started", "returned"):
-            groups.setdefault(_doing(rank), []).append((i, rank))
+            groups.setdefault(_doing(rank, waiting), []).append(i)
     lines = []
-    for doing, members in groups.items():
-        names = _names([i for i, _ in members])
-        were = "were" if len(members) > 1 else "was"
-        seconds = max((_waiting(rank) or 0 for _, rank in members), default=0)
-        lines.append(f"{names} {doing.format(were=were, seconds=f'{seconds:.1f} s')}")
+    for (doing, place), members in groups.items():
+        seconds = max((ranks[i].get("where") or {}).get("seconds", 0.0) for i in members)
+        words = {"were": "were", "their": "their"} if len(members) > 1 else {"were": "was", "their": "its"}
+        lines.append(f"{_names(members)} {doing.format(seconds=f'{seconds:.1f} s', **words)}{place}")
     return lines
 
 
-def _waiting(rank):
+def _doing(rank, waiting):
+    """What a rank was doing, to be filled in for those that did the same; and the place in the program."""
     where = rank.get("where")
-    return where["seconds"] if where and where["inside"] else None
-
-
-def _doing(rank):
-    if rank["state"] == "returned":
-        return "returned"
     if rank["state"] == "not started":
-        return "did not start"
-    where = rank.get("where")
-    frames = [f for f in rank.get("frames", ()) if _learners(f)] or rank.get("frames", ())[-1:]
-    place = f"  ({_place(frames[-1])})" if frames else ""
-    place = place.replace("{", "{{").replace("}", "}}")
-    if where and where["inside"]:
-        peer = "" if where["peer"] is None else f" with rank {where['peer']}"
-        which = (
-            f", their {_nth(where['calls'])} collective" if where["peer"] is None and where["calls"] else ""
-        )
-        return f"{{were}} waiting in {where['call']}{peer}{which}, for {{seconds}}{place}"
-    return f"{{were}} not in an MPI call{place}" if where else "{were} stopped"
+        return "did not start", ""
+    if rank["state"] == "returned":
+        if not waiting or not where:
+            return "returned", ""
+        n = where["calls"]
+        return f"returned after {n or 'no'} collective call{'s' * (n != 1)}", ""
+    if not where:
+        return "{were} stopped", ""
+    frames = rank.get("frames", ())
+    shown = [f for f in frames if _learners(f)] or frames[-1:]
+    place = f"  ({_place(shown[-1])})" if shown else ""
+    if not where["inside"]:
+        done, total = where["progress"]
+        return "{were} not in an MPI call" + (f", {done:g} of {total:g} done" if total else ""), place
+    doing = "{were} waiting in " + where["call"]
+    if where["peer"] is not None:
+        doing += f" with rank {where['peer']}"
+    if where["numbered"]:
+        doing += f", {{their}} {_nth(where['calls'])} collective"
+    return doing + ", for {seconds}", place
 
 
-def _mismatch(ranks):
-    """Ranks that are in the same collective by number but not by name or count."""
+def _disagreement(ranks):
+    """Ranks whose collectives of the same number differ in name, or in count where it must be the same."""
     calls = {}
     for i, rank in enumerate(ranks):
         where = rank.get("where")
-        if where and where["call"] and where["peer"] is None and where["calls"]:
-            calls.setdefault(where["calls"], {}).setdefault(
-                (where["call"], where["count"], where["dtype"]), []
-            ).append(i)
+        if where and where["numbered"]:
+            name = where["call"]
+            same = name in _SAME_COUNT
+            kind = (name, where["count"] if same else None, where["dtype"] if same else None)
+            calls.setdefault(where["calls"], {}).setdefault(kind, []).append(i)
     lines = []
     for number, kinds in sorted(calls.items()):
-        if len(kinds) > 1:
+        known = {kind for kind in kinds if kind[1] is not None} or set(kinds)
+        if len({kind[0] for kind in kinds}) > 1 or len(known) > 1:
             said = "; ".join(f"{_names(who)} called {_call(*kind)}" for kind, who in kinds.items())
             lines.append(f"the ranks disagree about their {_nth(number)} collective: {said}")
     return lines
 
 
 def _call(name, count, dtype):
-    return name if count is None else f"{name} with {count} elements" + (f" of {dtype}" if dtype else "")
+    if count is None:
+        return name
+    return f"{name} with {count} element{'s' * (count != 1)}" + (f" of {dtype}" if dtype else "")
 
 
-def _afterwards(cause):
-    left = cause.get("left")
-    return f"still alive after the kill: processes {left}" if left else "all ranks stopped"
+def _afterwards(cause, spec, first):
+    if cause.get("left"):
+        said = f"still alive after the kill: process{'es' * (len(cause['left']) > 1)} {_list(cause['left'])}"
+    elif cause.get("kind") in ("no launcher", "not started"):
+        return "nothing is left running"
+    else:
+        said = "all ranks stopped"
+    if not spec.get("path"):
+        return said
+    who = "a rank: run.log(rank)" if first is None else f"rank {first}: run.log({first})"
+    return f"{said}; output of {who}; everything: {spec['path']}"
 
 
 def _launcher_output(cause):
-    if (
-        cause.get("kind") not in ("launcher exit", "slow start", "supervisor gone")
-        or not cause.get("output", "").strip()
-    ):
+    lines = cause.get("output", "").strip().splitlines()
+    if not lines or cause.get("kind") not in ("launcher exit", "slow start", "supervisor gone", "no start"):
         return []
-    return [
-        "the launcher's last output:",
-        *("    " + line for line in cause["output"].strip().splitlines()[-8:]),
-    ]
+    return ["the last output of the launcher:", *(f"    {line}" for line in lines[-8:])]
 
 
 def _learners(frame):
-    return (
-        "site-packages" not in frame["file"]
-        and not frame["file"].startswith("<frozen")
-        and "/lib/python" not in frame["file"]
+    """Whether a frame belongs to what the learner runs, not to a library or to the course's own machinery."""
+    file = frame["file"]
+    ours = file.startswith(_PACKAGE) and not file.startswith(os.path.join(_PACKAGE, "kernels"))
+    return not (
+        ours or _compiled(frame) or "site-packages" in file or "/lib/python" in file or file.startswith("<frozen")
     )
+
+
+def _compiled(frame):
+    return frame["file"].endswith((".pyx", ".pxi"))  # of an extension module: its lines mean nothing here
 
 
 def _place(frame):
@@ -188,11 +221,21 @@ def _place(frame):
 
 def _names(ranks):
     ranks = sorted(ranks)
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > 4 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]} to {ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return f"rank{'s' * (len(ranks) > 1)} {_list(ranks)}"
+
+
+def _list(numbers):
+    """Numbers in words; four or more neighbours are told as a span."""
+    spans = []
+    for n in numbers:
+        if spans and n == spans[-1][-1] + 1:
+            spans[-1].append(n)
+        else:
+            spans.append([n])
+    words = []
+    for span in spans:
+        words += [f"{span[0]} to {span[-1]}"] if len(span) > 3 else map(str, span)
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _nth(n):
@@ -201,8 +244,6 @@ def _nth(n):
 
 
 def _signal(number):
-    import signal
-
     try:
         return f"{signal.Signals(number).name} (signal {number})"
     except ValueError:

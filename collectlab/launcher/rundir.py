@@ -186,3 +186,13 @@ def end(path, value):
     except (OSError, ValueError):
         held = None  # the disk is full, or the directory was removed: this process knows, at least
     return held or value
+
+
+def tail(path, rank, lines=3):
+    """The last lines that `rank` printed in the run at `path`."""
+    try:
+        with open(os.path.join(path, f"log.{rank}"), "rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - (1 << 12)))
+            return f.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

@@ -26,7 +26,9 @@ from collectlab.launcher.wire import Broken, Channel
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
+LOOK = 0.5  # seconds that the ranks are given to write down where they are
 LINE = 200  # characters of a source line that a report cites
+_ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -46,6 +48,7 @@ class Supervisor:
         self.ranks = []
         self.process = None
         self.leaving = False
+        self.launcher_code = None
         self.output = deque()
         self._watch(notebook, self._on_notebook)
 
@@ -170,6 +173,7 @@ class Supervisor:
         self._heed(messages or (), rank)
         if messages is None:
             self._settle(rank, {"state": "lost"})
+            self.deadline = (time.monotonic() + SETTLE, self._collapse)
 
     def _heed(self, messages, rank):
         for message in messages:
@@ -237,9 +241,9 @@ class Supervisor:
             self._next()
         elif how["state"] == "returned":
             pass
-        elif all(states):
+        elif all(states) and "lost" not in states:
             self._fail()
-        elif self.deadline is None or self.deadline[1] != self._fail:
+        elif self.deadline is None or self.deadline[1] not in (self._fail, self._collapse):
             self.deadline = (time.monotonic() + SETTLE, self._fail)
 
     def _fail(self):
@@ -263,14 +267,29 @@ class Supervisor:
             self.output.popleft()
 
     def _on_launcher_exit(self, pidfd):
-        code = self.process.wait()
+        self.launcher_code = self.process.wait()
         self._keep(self.process.stdout.read(OUTPUT) or b"")
         if self.leaving:
             self._leave()
-        elif any(rank.end and rank.end["state"] != "returned" for rank in self.ranks):
+        self.selector.unregister(pidfd)
+        self.deadline = (time.monotonic() + SETTLE, self._collapse)
+
+    def _collapse(self):
+        """The launcher or guards were killed, and the ranks with them; find out for whose sake."""
+        for number, rank in enumerate(self.ranks):
+            words = rundir.tail(self.run["path"], number, 100) if self.run else ()
+            for why in filter(None, map(_ABORT.match, words)):
+                rank.end = {"seconds": time.time() - self.began, **(rank.end or {"where": self._where(rank)})}
+                rank.end.update(state="aborted", message=why[1])
+        bad = [r for r in self.ranks if r.end and r.end["state"] not in ("lost", "returned")]
+        lost = sorted((r for r in self.ranks if r.end and r.end["state"] == "lost"), key=lambda r: r.end["seconds"])
+        # mpiexec ends all when it finds one guard killed, and then exits with the number of the signal
+        by_guard = lost and self.launcher_code in (None, signal.SIGKILL) and not bad
+        for rank in lost[1:] if by_guard else lost:
+            rank.end["state"] = "stopped"
+        if bad or by_guard:
             self._fail()
-        else:
-            self._end("failed", {"kind": "launcher exit", "code": code})
+        self._end("failed", {"kind": "launcher exit", "code": self.launcher_code})
 
     # the end
 
@@ -315,10 +334,12 @@ class Supervisor:
         return value
 
     def _value(self, status, cause, ranks):
-        for rank in ranks:
-            frames = [frame for frame in rank.get("frames", ()) if not frame[0].startswith(_HERE)]
+        for number, rank in enumerate(ranks):
             if "frames" in rank:
+                frames = [frame for frame in rank["frames"] if not frame[0].startswith(_HERE)]
                 rank["frames"] = [self._cite(*frame) for frame in frames]
+            if self.run and rank["state"] in ("left", "exited", "killed", "lost", "aborted"):
+                rank["tail"] = rundir.tail(self.run["path"], number)
         return {
             "version": rundir.VERSION,
             "status": status,
@@ -338,7 +359,7 @@ class Supervisor:
                 os.kill(rank.pid, STACK_SIGNAL)
             except ProcessLookupError:
                 pass
-        end, before, sizes = time.monotonic() + 0.2, None, [0]
+        end, before, sizes = time.monotonic() + LOOK, None, [0]
         while (0 in sizes or sizes != before) and going and time.monotonic() < end:
             time.sleep(0.002)
             before, sizes = sizes, [os.fstat(rank.stack).st_size for rank in going]
@@ -363,7 +384,8 @@ class Supervisor:
             return []
         text = os.pread(rank.stack, 1 << 16, 0).decode(errors="replace")
         text = text[text.find(after) :] if after in text else ""
-        return [(file, int(line), name) for file, line, name in reversed(_STACK_LINE.findall(text))]
+        frames = [(file, int(line), name) for file, line, name in reversed(_STACK_LINE.findall(text))]
+        return frames[1:]  # the outermost is the line that started this process
 
     def _cite(self, file, line, name):
         """A frame as the report shows it: the text of the line, and the cell that it is in."""
