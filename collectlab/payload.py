@@ -14,8 +14,9 @@ its user guide. MPI: MPI 4.1, chapter 6, and Open MPI's manual pages. nccl-tests
 One datatype is used on all ranks and on both sides of a call, as NCCL requires. MPI allows more.
 """
 
-import operator as _operator
+import operator
 from dataclasses import dataclass
+from functools import total_ordering
 
 import numpy as np
 
@@ -37,13 +38,11 @@ class Call:
     function  the library's name for it
     counts    its count arguments: name -> the side that it describes
     in_place  when a call works in place, in words
-    variable  the variable-count form, if the library has one
     """
 
     function: str
     counts: dict
     in_place: str
-    variable: str | None = None
 
 
 CALLS = {
@@ -59,7 +58,6 @@ CALLS = {
             {"recvcount": _KEPT},
             "sendbuf is MPI_IN_PLACE; the input, nranks * recvcount, starts at the top of recvbuf, and the result "
             "ends up at the top too, where NCCL leaves it at rank * recvcount",
-            "MPI_Reduce_scatter",
         ),
         "nccl-tests": Call("reduce_scatter_perf", {"count": _KEPT}, "recvbuff == sendbuff + rank * count"),
     },
@@ -69,7 +67,6 @@ CALLS = {
             "MPI_Allgather",
             {"sendcount": _SENT, "recvcount": _EACH},
             "sendbuf is MPI_IN_PLACE; the rank's own block already lies at rank * recvcount of recvbuf",
-            "MPI_Allgatherv",
         ),
         "nccl-tests": Call("all_gather_perf", {"count": _SENT}, "sendbuff == recvbuff + rank * count"),
     },
@@ -101,7 +98,6 @@ CALLS = {
             "MPI_Alltoall",
             {"sendcount": "send: the block for one peer, not the total", "recvcount": _EACH},
             "sendbuf is MPI_IN_PLACE; what lies in recvbuf is sent, and replaced block by block",
-            "MPI_Alltoallv",
         ),
         "nccl-tests": Call("alltoall_perf", {"count": _PEER}, "never: not supported"),
     },
@@ -111,7 +107,6 @@ CALLS = {
             "MPI_Gather",
             {"sendcount": _SENT, "recvcount": "receive at the root: what comes from one rank, not the total"},
             f"{_ROOT}; its own block already lies at root * recvcount of recvbuf",
-            "MPI_Gatherv",
         ),
         "nccl-tests": Call("gather_perf", {"count": _SENT}, "at the root, sendbuff == recvbuff + root * count"),
     },
@@ -121,10 +116,37 @@ CALLS = {
             "MPI_Scatter",
             {"sendcount": "send at the root: what goes to one rank, not the total", "recvcount": _KEPT},
             "recvbuf is MPI_IN_PLACE at the root; its own block stays at root * sendcount of sendbuf",
-            "MPI_Scatterv",
         ),
         "nccl-tests": Call("scatter_perf", {"count": _KEPT}, "at the root, recvbuff == sendbuff + root * count"),
     },
+}
+
+VARIABLE_CALLS = {  # MPI's forms with one count per rank; NCCL 2.32.3 and nccl-tests have none
+    "reduce_scatter_v": Call(
+        "MPI_Reduce_scatter",
+        {"recvcounts": "receive: block r of the result goes to rank r; the same list on every rank"},
+        "sendbuf is MPI_IN_PLACE; the input, sum(recvcounts), and the result start at the top of recvbuf",
+    ),
+    "all_gather_v": Call(
+        "MPI_Allgatherv",
+        {"recvcounts": "receive: what comes from rank r; the same list on every rank"},
+        "sendbuf is MPI_IN_PLACE; the rank's own block already lies at displs[rank] of recvbuf",
+    ),
+    "gather_v": Call(
+        "MPI_Gatherv",
+        {"recvcounts": "receive at the root: what comes from rank r"},
+        f"{_ROOT}; its own block already lies at displs[root] of recvbuf",
+    ),
+    "scatter_v": Call(
+        "MPI_Scatterv",
+        {"sendcounts": "send at the root: what goes to rank r"},
+        "recvbuf is MPI_IN_PLACE at the root; its own block stays at displs[root] of sendbuf",
+    ),
+    "all_to_all_v": Call(
+        "MPI_Alltoallv",
+        {"sendcounts": "send: row s lists what rank s sends to each rank"},
+        "sendbuf is MPI_IN_PLACE; what lies in recvbuf is sent, and replaced block by block",
+    ),
 }
 
 OPERATIONS = tuple(CALLS)
@@ -161,6 +183,7 @@ class Payload:
         return self.recv_elements * itemsize(dtype)
 
 
+@total_ordering
 @dataclass(frozen=True, eq=False)
 class Count:
     """The value of one count argument, with everything that says what it counts. Made by ``count``.
@@ -205,6 +228,12 @@ class Count:
     def elsewhere(self):
         """The ``Payload`` of a rank that is not the root; of any rank if the operation has no root."""
         return self._payload(_LENGTHS[self.operation][-1])
+
+    def on(self, rank, root=0):
+        """The ``Payload`` of one rank; ``root`` matters only where the operation has one."""
+        for name, value in (("rank", rank), ("root", root)):
+            _whole(f"on(rank={rank!r}, root={root!r})", name, value, 0, self.nranks - 1)
+        return self.at_root if rank == root else self.elsewhere
 
     @property
     def send_elements(self):
@@ -264,8 +293,8 @@ class Count:
             )
         if self._kind() != other._kind():
             raise TypeError(
-                f"cannot {verb} {self._short()} and {other._short()}: the first counts {self.side}; "
-                f"the second {other.side}; compare send_elements, recv_elements or bytes"
+                f"cannot {verb} {self._short()} ({self.side}) and {other._short()} ({other.side}); "
+                "compare send_elements, recv_elements or bytes instead"
             )
 
     def _short(self):
@@ -284,10 +313,6 @@ class Count:
         self._alike(other, "compare")
         return self.value < other.value
 
-    def __le__(self, other):
-        self._alike(other, "compare")
-        return self.value <= other.value
-
     def __add__(self, other):
         self._alike(other, "add")
         return Count(*self._kind()[:3], self.value + other.value, self.nranks)
@@ -296,14 +321,11 @@ class Count:
 
     def __str__(self):
         root, others = self.at_root, self.elsewhere
-        if len(_LENGTHS[self.operation]) == 1:
-            sides = f"each rank sends {root.send_elements} and receives {root.recv_elements}"
-        else:
-            sides = (
-                f"the root sends {root.send_elements} and receives {root.recv_elements}, "
-                f"every other rank sends {others.send_elements} and receives {others.recv_elements}"
-            )
-        return f"{self._short()} counts {self.side}; in elements, {sides}"
+        who = "each rank" if len(_LENGTHS[self.operation]) == 1 else "the root"
+        sides = f"{who} sends {root.send_elements} elements and receives {root.recv_elements}"
+        if who == "the root":
+            sides += f", every other rank sends {others.send_elements} and receives {others.recv_elements}"
+        return f"{self._short()} ({self.side}): {sides}"
 
 
 def count(library, operation, *bare, nranks, **named):
@@ -333,11 +355,91 @@ def count(library, operation, *bare, nranks, **named):
     for name, other in more:
         if other != value:
             raise ValueError(
-                f"{call}: with one datatype, {first} and {name} are equal: {first} is {spelled.counts[first]}; "
-                f"{name} is {spelled.counts[name]}"
+                f"{call}: with one datatype both are the same number: "
+                f"{first} ({spelled.counts[first]}), {name} ({spelled.counts[name]})"
             )
     _whole(call, first, value, 0), _whole(call, "nranks", nranks, 1)
     return Count(library, operation, first, value, nranks)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The list of counts of one of MPI's variable-count calls. Made by ``counts``.
+
+    operation, name    as in VARIABLE_CALLS
+    values             one number per rank; for all_to_all_v one such row per sending rank
+    """
+
+    operation: str
+    name: str
+    values: tuple
+
+    @property
+    def nranks(self):
+        return len(self.values)
+
+    @property
+    def function(self):
+        """MPI's name of the operation."""
+        return VARIABLE_CALLS[self.operation].function
+
+    @property
+    def side(self):
+        """Which side of the call the counts describe, in words."""
+        return VARIABLE_CALLS[self.operation].counts[self.name]
+
+    def on(self, rank, root=0):
+        """The ``Payload`` of one rank; ``root`` matters only where the operation has one."""
+        for name, value in (("rank", rank), ("root", root)):
+            _whole(f"on(rank={rank!r}, root={root!r})", name, value, 0, self.nranks - 1)
+        if self.operation == "all_to_all_v":
+            return Payload(sum(self.values[rank]), sum(row[rank] for row in self.values))
+        total, mine, is_root = sum(self.values), self.values[rank], rank == root
+        return {
+            "reduce_scatter_v": Payload(total, mine),
+            "all_gather_v": Payload(mine, total),
+            "gather_v": Payload(mine, total * is_root),
+            "scatter_v": Payload(total * is_root, mine),
+        }[self.operation]
+
+    def __str__(self):
+        return f"{self.function}'s {self.name} = {list(self.values)} ({self.side})"
+
+
+def counts(library, operation, **named):
+    """The ``Counts`` of a variable-count call: ``counts("MPI", "all_gather_v", recvcounts=[3, 0, 2])``.
+
+    operation  a key of VARIABLE_CALLS
+    named      the list under its name in MPI: one number per rank, or a ``layout.Partition``; for all_to_all_v
+               one row per rank. Only MPI has these calls; another library is a ValueError.
+    """
+    call = f"counts({library!r}, {operation!r}{''.join(f', {k}={v!r}' for k, v in named.items())})"
+    if operation not in VARIABLE_CALLS:
+        raise ValueError(f"{call}: operation is one of {', '.join(VARIABLE_CALLS)}, not {operation!r}")
+    spelled = VARIABLE_CALLS[operation]
+    library = _library(call, library)
+    if library != "MPI":
+        raise ValueError(f"{call}: {library} has no variable-count forms; MPI's is {spelled.function}")
+    if list(named) != list(spelled.counts):
+        raise TypeError(f"{call}: {_names(spelled)}")
+    ((name, values),) = named.items()
+    if operation == "all_to_all_v":
+        rows = enumerate(values) if hasattr(values, "__iter__") else [(0, values)]
+        values = tuple(_row(call, f"{name}[{rank}]", row) for rank, row in rows)
+        if any(len(row) != len(values) for row in values):
+            raise ValueError(f"{call}: {name} has one row per rank, and each row one number per rank")
+    else:
+        values = _row(call, name, values)
+    if not values:
+        raise ValueError(f"{call}: {name} has one entry per rank, at least one")
+    return Counts(operation, name, values)
+
+
+def _row(call, name, values):
+    try:
+        return tuple(_whole(call, f"each of {name}", value, 0) for value in getattr(values, "counts", values))
+    except TypeError:
+        raise TypeError(f"{call}: {name} is a list with one number per rank, not {values!r}") from None
 
 
 def count_of_input(library, operation, input_elements, nranks):
@@ -406,31 +508,29 @@ def placement(count, send_offset, recv_offset, rank, root=0):
     NCCL has no in-place constant: the two pointers decide. MPI has MPI_IN_PLACE, and any overlap of two buffers
     that are both passed is an error.
     """
-    call = f"placement({count!r}, send_offset={send_offset!r}, recv_offset={recv_offset!r}, rank={rank!r})"
     if not isinstance(count, Count):
-        raise TypeError(f"{call}: count is a payload.Count, which says operation, library and side")
+        raise TypeError(f"placement(count={count!r}): count is a payload.Count, which says library and operation")
+    call = f"placement({count._short()}, send_offset={send_offset!r}, recv_offset={recv_offset!r}, ...)"
     send, recv = _whole(call, "send_offset", send_offset, 0), _whole(call, "recv_offset", recv_offset, 0)
-    for name, value in (("rank", rank), ("root", root)):
-        if _whole(call, name, value, 0) >= count.nranks:
-            raise ValueError(f"{call}: {name} is 0 to {count.nranks - 1}, not {value}")
-    mine = count.at_root if rank == root else count.elsewhere
+    mine = count.on(rank, root)
     rule = CALLS[count.operation][count.library].in_place
-    at = f"send starts at {send} and receive at {recv}"
-    if count.library != "MPI":
-        wanted = _nccl_offset(count, rank, root)
-        if wanted is not None and recv - send == wanted:
-            return Placement("in place", f"{at}; {count.function} is in place when {rule}")
+    if (count.library, count.operation) == ("MPI", "broadcast"):
+        raise ValueError(f"{call}: MPI_Bcast takes one buffer, so there are no two to compare")
+    if count.library != "MPI" and recv - send == _nccl_offset(count, rank, root):
+        return Placement("in place", f"send starts at {send}, receive at {recv}; the rule is: {rule}")
+    for name, elements in (("send", mine.send_elements), ("receive", mine.recv_elements)):
+        if not elements:
+            return Placement("apart", f"the {name} side holds no element on rank {rank}")
+    spans = f"send is {send}:{send + mine.send_elements}, receive {recv}:{recv + mine.recv_elements}"
     if max(send, recv) < min(send + mine.send_elements, recv + mine.recv_elements):
-        shared = min(send + mine.send_elements, recv + mine.recv_elements) - max(send, recv)
-        return Placement(
-            "error", f"{at}, so they share {shared} elements; {count.function} on rank {rank} is in place: {rule}"
-        )
-    return Placement("apart", f"{at}; they share no element")
+        return Placement("error", f"{spans}; they overlap, and that is not in place; the rule is: {rule}")
+    return Placement("apart", f"{spans}; they share no element")
 
 
 def _nccl_offset(count, rank, root):
     """recvbuff - sendbuff, in elements, with which NCCL works in place on this rank; None where it never does."""
-    own, at_root = rank * count.value, root * count.value if rank == root else None
+    own = rank * count.value
+    at_root = own if rank == root else None
     return {
         "all_reduce": 0,
         "broadcast": 0,
@@ -456,23 +556,23 @@ def itemsize(dtype):
     return size
 
 
-def _spelled(call, library, operation):
+def _library(call, library):
     names = {name.lower(): name for name in LIBRARIES}
     if not isinstance(library, str) or library.lower() not in names:
         raise ValueError(f"{call}: library is one of {', '.join(LIBRARIES)}, not {library!r}")
-    library = names[library.lower()]
-    if operation not in CALLS:
-        plain = operation.removesuffix("_v") if isinstance(operation, str) else None
-        form = CALLS[plain]["MPI"].variable if plain in CALLS else None
-        why = (
-            f"{form} takes a list of counts, not one; use layout.Partition"
-            if form and library == "MPI"
-            else f"NCCL 2.32.3 has no variable-count forms; MPI's is {form}"
-            if form
-            else f"operation is one of {', '.join(OPERATIONS)}, not {operation!r}"
-        )
-        raise ValueError(f"{call}: {why}")
-    return library, CALLS[operation][library]
+    return names[library.lower()]
+
+
+def _spelled(call, library, operation):
+    library = _library(call, library)
+    if operation in CALLS:
+        return library, CALLS[operation][library]
+    if operation in VARIABLE_CALLS:
+        function = VARIABLE_CALLS[operation].function
+        if library == "MPI":
+            raise ValueError(f"{call}: {function} takes one count per rank; use payload.counts")
+        raise ValueError(f"{call}: {library} has no variable-count forms; MPI's is {function}")
+    raise ValueError(f"{call}: operation is one of {', '.join(OPERATIONS)}, not {operation!r}")
 
 
 def _names(spelled):
@@ -480,7 +580,9 @@ def _names(spelled):
     return f"{spelled.function} takes {' or '.join(each)}"
 
 
-def _whole(call, name, value, least):
-    if isinstance(value, bool) or not hasattr(value, "__index__") or _operator.index(value) < least:
-        raise ValueError(f"{call}: {name} is a whole number, {least} or more, not {value!r}")
-    return _operator.index(value)
+def _whole(call, name, value, least, most=None):
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
+    if not is_whole or operator.index(value) < least or (most is not None and operator.index(value) > most):
+        accepted = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{call}: {name} is a whole number, {accepted}, not {value!r}")
+    return operator.index(value)
