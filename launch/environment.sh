@@ -24,19 +24,25 @@ usable_home() {
     export HOME=$home
 }
 
-# inspect PYTHON EXTRA: sets version to PYTHON's; home to where its collectlab comes from ("here" for this checkout,
-# "installed", another checkout's path, or nothing); lacks to what pyproject.toml asks for and is not there.
+# inspect PYTHON EXTRA: sets version to PYTHON's; asked to a digest of what pyproject.toml asks for; home to where
+# PYTHON's collectlab comes from ("here" for this checkout, "installed", another checkout's path, or nothing); lacks
+# to what pyproject.toml asks for and is not there.
 inspect() {
     local facts
     facts=$(cd / && "$1" -c "$INSPECT" "$checkout" "$2" 2>/dev/null) || return
-    { read -r version; read -r home; read -r lacks; } <<<"$facts"$'\n'
+    { read -r version; read -r asked; read -r home; read -r lacks; } <<<"$facts"$'\n'
 }
 
 INSPECT='
-import importlib.metadata, importlib.util, os, re, sys, sysconfig, tomllib
+import hashlib, importlib.metadata, importlib.util, json, os, re, sys, sysconfig, tomllib
 
 checkout, extra = sys.argv[1:]
 print("%d.%d.%d" % sys.version_info[:3])
+
+with open(os.path.join(checkout, "pyproject.toml"), "rb") as file:
+    pyproject = tomllib.load(file)
+project = pyproject["project"]
+print(hashlib.sha256(json.dumps([project, pyproject["build-system"]]).encode()).hexdigest())
 
 spec = importlib.util.find_spec("collectlab")
 home = os.path.dirname(os.path.dirname(os.path.realpath(spec.origin))) if spec and spec.origin else ""
@@ -46,8 +52,6 @@ elif home and re.search(r"/(site|dist)-packages$", home):
     home = "installed"
 print(home)
 
-with open(os.path.join(checkout, "pyproject.toml"), "rb") as file:
-    project = tomllib.load(file)["project"]
 wanted = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
 
 
@@ -72,9 +76,9 @@ use() {
 # use_active EXTRA: uses the active environment if it holds collectlab. One that launch/ made is not looked at
 # here: it may be half made.
 use_active() {
-    local prefix version home lacks
+    local prefix version asked home lacks
     for prefix in "${VIRTUAL_ENV-}" "${CONDA_PREFIX-}"; do
-        [ -n "$prefix" ] && [ -x "$prefix/bin/python" ] && [ ! -e "$prefix/launch" ] || continue
+        [ -n "$prefix" ] && [ -x "$prefix/bin/python" ] && [ ! -e "$prefix/launch/lock" ] || continue
         inspect "$prefix/bin/python" "$1" || continue
         case $home in
         '') continue ;;
@@ -92,18 +96,18 @@ use_active() {
     return 1
 }
 
-# stamp_for EXTRA VERSION: what the stamp of a finished environment says.
+# stamp_for EXTRA VERSION [ASKED]: what the stamp of a finished environment says.
 stamp_for() {
-    printf 'environment %s\ncheckout %s\npython %s\npyproject.toml %s\nextra %s\n' "$environment" "$checkout" "$2" \
-        "$(sha256sum < "$checkout/pyproject.toml" | cut -c 1-64)" "$1"
+    printf '%s\n' "environment $environment" "checkout $checkout" "python $2" "pyproject.toml ${3-}" "extra $1"
 }
 
 # ready EXTRA: whether the environment is finished, unchanged since, and has what EXTRA asks for.
 ready() {
-    local stamp version home lacks
+    local stamp version asked home lacks
     stamp=$(cat -- "$environment/launch/stamp" 2>/dev/null) || return 1
     inspect "$environment/bin/python" "$1" && [ "$home" = here ] && [ -z "$lacks" ] || return 1
-    [ "$stamp" = "$(stamp_for "$1" "$version")" ] || [ "$stamp" = "$(stamp_for test "$version")" ]
+    [ "$stamp" = "$(stamp_for "$1" "$version" "$asked")" ] ||
+        [ "$stamp" = "$(stamp_for test "$version" "$asked")" ]
 }
 
 # repairable: whether pip can bring the environment up to date: it is where it was made, with the Python that it
@@ -114,21 +118,28 @@ repairable() {
         [ "$(head -n 3 -- "$environment/launch/stamp" 2>/dev/null)" = "$(stamp_for '' "$version" | head -n 3)" ]
 }
 
-# find_pythons: sets pythons to the interpreters that are new enough, newest first, and found to a line about all.
+# find_pythons: sets pythons to the interpreters that are new enough, newest first, and versions to theirs; says
+# what it found where none is.
 find_pythons() {
-    local name path version
-    pythons=() found=''
+    local name path version found
+    local -A seen=()
+    pythons=() versions=() found=''
     while read -r path; do
-        case $path in "$environment"/*) continue ;; esac
+        case $path in '' | "$environment"/*) continue ;; esac
+        name=$(readlink -f -- "$path")
+        [ -z "${seen[$name]-}" ] || continue
+        seen[$name]=1
         version=$("$path" --version 2>&1 </dev/null) || continue
         [[ $version =~ ^Python\ ([0-9]+)\.([0-9]+) ]] || continue
         found+=${found:+, }"$version at $path"
-        if ((BASH_REMATCH[1] > 3 || (BASH_REMATCH[1] == 3 && BASH_REMATCH[2] >= 11))); then pythons+=("$path"); fi
+        ((BASH_REMATCH[1] > 3 || (BASH_REMATCH[1] == 3 && BASH_REMATCH[2] >= 11))) || continue
+        pythons+=("$path")
+        versions+=("${BASH_REMATCH[1]}.${BASH_REMATCH[2]}")
     done <<<"$(
         if [ -n "${COLLECTLAB_PYTHON-}" ]; then
             type -P -- "$COLLECTLAB_PYTHON"
         else
-            for name in python3.{14,13,12,11} python3 python; do type -aP "$name"; done | awk '!seen[$0]++'
+            for name in python3.{14,13,12,11} python3 python; do type -aP "$name"; done
         fi
     )"
     [ ${#pythons[@]} -gt 0 ] ||
@@ -138,9 +149,14 @@ find_pythons() {
 }
 
 # logged COMMAND...: runs it; its output goes to the log and to the variable output. tee goes on when the disk is
-# full, so that the reason is not lost with the log.
+# full, so that the reason is not lost with the log. Whatever pip's configuration says, it is to install here.
 logged() {
-    output=$(set -o pipefail; { "$@" </dev/null 2>&1 | tee -a -- "$environment/launch/log"; } 2>&1)
+    output=$(
+        set -o pipefail
+        unset PIP_TARGET PIP_PREFIX
+        export LC_ALL=C PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0
+        { "$@" </dev/null 2>&1 | tee -a -- "$environment/launch/log"; } 2>&1
+    )
 }
 
 # What pip prints when it does not get through to its package index.
@@ -150,7 +166,7 @@ UNREACHABLE+='|Temporary failure in name resolution|Connection (refused|broken|t
 
 full_disk() { grep -qE 'No space left on device|Disk quota exceeded|Errno (28|122)' <<<"$1"; }
 
-free_in() { df -Pm -- "$1" 2>/dev/null | awk 'NR == 2 { print $4 " MB" }'; }
+free_in() { { df -Pm -- "$1" || df -Pm -- "${1%/*}"; } 2>/dev/null | awk 'NR == 2 { print $4 " MB" }'; }
 
 # give_up: one line that says why the last logged command failed and what to do.
 give_up() {
@@ -167,13 +183,14 @@ give_up() {
     grep -q '(from versions: none)' <<<"$output" &&
         reason+=" at pip's package index: no network, or an index without it?"
     [ -n "$reason" ] || reason=$(grep . <<<"$output" | tail -n 1)
-    die "the set-up failed: ${reason#"${reason%%[! ]*}"}; mend that and run this again (log: $log)"
+    reason=${reason#"${reason%%[! ]*}"}
+    die "the set-up failed: ${reason:0:300}; mend that and run this again (log: $log)"
 }
 
 # make_venv PYTHON: an environment with pip in it, by whichever way PYTHON has; 1 where it has none.
 make_venv() {
     logged "$1" -m venv "$environment" && return
-    full_disk "$output" && give_up
+    ! full_disk "$output" && grep -qE 'ensurepip|No module named' <<<"$output" || give_up
     if "$1" -c 'import virtualenv' >/dev/null 2>&1; then
         logged "$1" -m virtualenv "$environment" || give_up
     elif "$1" -m pip --version >/dev/null 2>&1 && logged "$1" -m venv --without-pip "$environment"; then
@@ -185,19 +202,20 @@ make_venv() {
 
 # make_anew: empties the environment and makes it with the first Python that can.
 make_anew() {
-    local path version without="" package=""
+    local i without=""
     find_pythons
     rm -f -- "$environment/launch/stamp"
-    output=$(find "$environment" -mindepth 1 -maxdepth 1 ! -name launch -exec rm -rf -- {} + 2>&1) || give_up
-    for path in "${pythons[@]}"; do
-        say "making $environment with $("$path" --version) ($path); this takes about a minute, once"
-        make_venv "$path" && return
-        version=$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-        without+=${without:+, }"Python $version at $path"
-        package=${package:-python$version-venv}
+    output=$(
+        export LC_ALL=C
+        find "$environment" -mindepth 1 -maxdepth 1 ! -name launch -exec rm -rf -- {} + 2>&1
+    ) || give_up
+    for i in "${!pythons[@]}"; do
+        say "making $environment with Python ${versions[i]} (${pythons[i]}); this takes about a minute, once"
+        make_venv "${pythons[i]}" && return
+        without+=${without:+, }"Python ${versions[i]} at ${pythons[i]}"
     done
     die "$without: cannot make environments (no ensurepip, virtualenv or pip);" \
-        "install that part (Debian, Ubuntu: apt install $package) and run this again"
+        "install that part (Debian, Ubuntu: apt install python${versions[0]}-venv) and run this again"
 }
 
 # install EXTRA: collectlab, editable, and what it needs.
@@ -209,34 +227,38 @@ install() {
 
 # finish EXTRA: writes the stamp if the environment holds what it should.
 finish() {
-    local version home lacks
+    local version asked home lacks
     inspect "$environment/bin/python" "$1" && [ "$home" = here ] && [ -z "$lacks" ] || return 1
-    output=$({ stamp_for "$1" "$version" > "$environment/launch/stamp.new" &&
+    output=$(export LC_ALL=C; { stamp_for "$1" "$version" "$asked" > "$environment/launch/stamp.new" &&
         mv -f -- "$environment/launch/stamp.new" "$environment/launch/stamp"; } 2>&1) || give_up
+}
+
+# claim: prepares the environment's folder for a start that makes it; prints why that is not possible.
+claim() {
+    export LC_ALL=C
+    { mkdir -p -- "$environment/launch" && touch -- "$environment/launch/lock"; } 2>&1
 }
 
 # set_up EXTRA ("" or "test"): sets python to an interpreter that holds collectlab and what EXTRA asks for.
 set_up() {
-    local adopt=0 lock_problem
+    local adopt=0 problem
     usable_home
     use_active "$1" && return
-    unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX
-    export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 LC_ALL=${LC_ALL-C.UTF-8}
+    unset PYTHONHOME PYTHONPATH
 
     environment=$checkout/.venv
     if ! ready "$1"; then
-        if [ -e "$environment/bin/python" ] && [ ! -e "$environment/launch" ]; then adopt=1; fi
-        lock_problem=$(export LC_ALL=C; mkdir -p -- "$environment/launch" 2>&1 && touch -- "$environment/launch/lock" 2>&1) || {
-            case $lock_problem in
+        if [ -e "$environment/bin/python" ] && [ ! -e "$environment/launch/lock" ]; then adopt=1; fi
+        if ! problem=$(claim); then
+            case $problem in
             *'Read-only file system'* | *'Permission denied'*) ;;
-            *) output=$lock_problem; [ -d "$environment" ] || full_disk "$output" || die "$output"; give_up ;;
+            *) output=$problem; full_disk "$output" && give_up; die "$problem; mend that and run this again" ;;
             esac
-            environment=${XDG_CACHE_HOME:-$HOME/.cache}/collectlab/venv-$(printf %s "$checkout" | sha256sum | cut -c 1-12)
             adopt=0
+            environment=${XDG_CACHE_HOME:-$HOME/.cache}/collectlab/venv-$(sha256sum <<<"$checkout" | cut -c 1-12)
             say "$checkout cannot be written: the environment is $environment"
-            lock_problem=$(mkdir -p -- "$environment/launch" 2>&1 && touch -- "$environment/launch/lock" 2>&1) ||
-                die "$lock_problem; set XDG_CACHE_HOME to a folder that can be written, with 600 MB free"
-        }
+            problem=$(claim) || die "$problem; set XDG_CACHE_HOME to a folder that can be written, with 600 MB free"
+        fi
     fi
     ready "$1" || make "$1" "$adopt"
     export VIRTUAL_ENV=$environment
