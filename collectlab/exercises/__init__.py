@@ -1,0 +1,12 @@
+"""Exercises whose checkers say what is wrong. One module per notebook; a learner calls its exercises by name.
+
+    cl.exercises.three_collectives.shard_of_rank_1([11, 22])
+
+    exercise.py    Exercise, Mistake, Verdict: an answer, and what is said about it
+    reading.py     from what a learner wrote to a value that can be compared, or a sentence that says why not
+    on_ranks.py    ProgramExercise: the answer is a program, which is run on several numbers of ranks
+"""
+
+from collectlab.exercises import counting, ownership, three_collectives
+
+__all__ = ["counting", "ownership", "three_collectives"]

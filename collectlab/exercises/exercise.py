@@ -1,0 +1,97 @@
+"""An exercise: a question, what is expected, and the wrong answers that have a name."""
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from collectlab.exercises import reading
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said about an answer. True when the answer is right.
+
+    mistake  the name of the mistake that was recognised; None when the answer is right, or wrong in another way
+    text     the sentence for the learner
+    """
+
+    right: bool
+    text: str
+    mistake: str | None = None
+
+    def __bool__(self):
+        return self.right
+
+    def __repr__(self):
+        return self.text
+
+    def _repr_html_(self):
+        line = "3px solid" if self.right else "3px dashed"
+        return (
+            f'<div style="border-left: {line}; padding: 2px 0 2px 10px; white-space: pre-wrap">'
+            f"{html.escape(self.text)}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that people give, and what they are told.
+
+    wrong    the answer itself, computed as the mistake computes it; or a rule, value -> bool
+    message  the sentence; or a function of the value that returns it
+    """
+
+    name: str
+    wrong: object
+    message: str | Callable
+
+    def is_made_in(self, value):
+        """Whether a value is this mistake."""
+        return bool(self.wrong(value)) if callable(self.wrong) else reading.same(value, self.wrong)
+
+    def said_of(self, value):
+        """The message for a value."""
+        return self.message(value) if callable(self.message) else self.message
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A question with one right answer. Call it with an answer: it returns a Verdict, and never raises.
+
+    question  for the learner, who has it in the notebook too
+    expected  computed, not typed in; its type decides what answers are read (see reading.py)
+    why       one sentence that says why the right answer is right
+    mistakes  in the order in which they are tried, at least five
+    options   the names, or letter -> statement, that an answer chooses from
+    of        what a number counts, for example "elements"
+    """
+
+    question: str
+    expected: object
+    why: str
+    mistakes: tuple
+    options: tuple | dict = ()
+    of: str = ""
+
+    def __call__(self, answer):
+        kind = reading.expected_kind(self.expected, self.options, self.of)
+        try:
+            if reading.unanswered(answer):
+                return Verdict(False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered")
+            cited = reading.shown(answer)
+            value = reading.read(answer, self.expected, self.options)
+        except reading.NotAnAnswer as error:
+            return Verdict(False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind")
+        except Exception:  # an object whose own methods raise, when it is shown or read
+            return Verdict(False, f"not yet: the answer cannot be read. What is expected: {kind}.", "kind")
+        if reading.same(value, self.expected):
+            return Verdict(True, f"right: {self.why}")
+        said = f"not yet: you answered {cited}."
+        for mistake in self.mistakes:
+            if mistake.is_made_in(value):
+                return Verdict(False, f"{said} {mistake.said_of(value)}", mistake.name)
+        where = reading.difference(value, self.expected, self.options)
+        return Verdict(False, f"{said} Look again: {where}. What is expected: {kind}.")
+
+    def __repr__(self):
+        return f"{self.question} Answer with {reading.expected_kind(self.expected, self.options, self.of)}."

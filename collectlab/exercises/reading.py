@@ -1,0 +1,176 @@
+"""From what a learner wrote to a value that can be compared, or a sentence that says why it cannot be.
+
+What is expected decides how an answer is read:
+
+    a number, or an array     numbers, alone or in lists; an array with one row per rank for "one list per rank"
+    a str, or a tuple of str  one of the exercise's options, or a list of them
+    a frozenset of str        letters of the exercise's options, such as "a c"
+"""
+
+import numbers
+
+import numpy as np
+
+
+class NotAnAnswer(Exception):
+    """The answer cannot be compared; the text says why."""
+
+
+def expected_kind(expected, options=(), of=""):
+    """What a learner should write, in words."""
+    if isinstance(expected, frozenset):
+        return f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
+    if isinstance(expected, str):
+        return f"one of {_list(map(repr, options))}"
+    if isinstance(expected, tuple):
+        return f"a list of {len(expected)} names, each one of {_list(map(repr, options))}"
+    array = np.asarray(expected)
+    noun = ("whole number" if array.dtype.kind in "iu" else "number") + ("{}" + f" ({of})" * bool(of))
+    if array.ndim == 0:
+        return "a " + noun.format("")
+    if array.ndim == 1:
+        return f"a list of {array.size} {noun.format('s')}"
+    return f"a list with one list per rank, {array.shape[0]} of them, each of {array.shape[1]} {noun.format('s')}"
+
+
+def read(answer, expected, options=()):
+    """The answer as a value of the kind of `expected`; NotAnAnswer when it is none."""
+    if isinstance(expected, frozenset):
+        return _letters(answer, options)
+    if isinstance(expected, str):
+        return _option(answer, options)
+    if isinstance(expected, tuple):
+        if isinstance(answer, str) or not isinstance(answer, list | tuple):
+            raise NotAnAnswer(f"that is {_a(answer)}, not a list of names")
+        return tuple(_option(one, options) for one in answer)
+    return _numbers(answer)
+
+
+def same(value, expected):
+    """Whether a value that was read is the expected one."""
+    if isinstance(expected, str | tuple | frozenset):
+        return value == expected
+    return np.shape(value) == np.shape(expected) and bool(np.all(value == np.asarray(expected)))
+
+
+def difference(value, expected, options=()):
+    """Where a wrong value differs from the expected one, without giving that away."""
+    if isinstance(expected, frozenset):
+        extra, missing = sorted(value - expected), sorted(expected - value)
+        said = [f"{_list(extra)} should not be there"] * bool(extra)
+        return " and ".join(said + [f"{len(missing)} more should"] * bool(missing))
+    if isinstance(expected, str):
+        return f"{value!r} is not the one"
+    if isinstance(expected, tuple):
+        if len(value) != len(expected):
+            return f"there are {len(value)} names, and {len(expected)} are expected"
+        return f"name {_first(v != e for v, e in zip(value, expected, strict=True)) + 1} of the list is not right"
+    expected = np.asarray(expected)
+    if value.shape != expected.shape:
+        return f"that is {_shape(value)}, and {_shape(expected)} is expected"
+    at = np.unravel_index(_first((value != expected).flat), value.shape)
+    how = "large" if value[at] > expected[at] else "small"
+    where = {
+        0: "it is",
+        1: "position {} (counted from 0) differs first: {} is",
+        2: "the list of rank {} differs first at its position {} (counted from 0): {} is",
+    }[value.ndim]
+    return where.format(*map(int, at), shown(value[at])) + f" too {how}"
+
+
+def shown(answer, most=90):
+    """The answer as it is cited in a sentence: short, and the same in every session."""
+    if isinstance(answer, np.ndarray | np.generic):
+        answer = answer.tolist() if answer.size <= most else _a(answer)
+    elif isinstance(answer, list | tuple) and any(isinstance(one, np.ndarray | np.generic) for one in answer):
+        answer = [one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in answer[:most]]
+    elif isinstance(answer, frozenset):
+        answer = " ".join(sorted(answer))
+    if isinstance(answer, str | numbers.Number | list | tuple | dict | set) or answer is None:
+        text = " ".join(repr(answer).split())
+        if " at 0x" not in text:  # the repr of an object without one, inside a list
+            return text if len(text) <= most else text[: most - 4] + " ..."
+    return _a(answer)
+
+
+def unanswered(answer):
+    """Whether the placeholder is still there, at least at one place."""
+    return answer is ... or (isinstance(answer, list | tuple) and any(unanswered(one) for one in answer))
+
+
+def _numbers(answer):
+    if answer is None:
+        raise NotAnAnswer("None is what a call without a result gives")
+    if isinstance(answer, str | bytes):
+        raise NotAnAnswer("that is text; write numbers without quotation marks")
+    if isinstance(answer, dict | set | frozenset):
+        raise NotAnAnswer(f"that is {_a(answer)}; use a list, which has an order")
+    if callable(answer):
+        raise NotAnAnswer("that is a function, not what it returns")
+    if isinstance(answer, list | tuple) and any(one is None for one in answer):
+        raise NotAnAnswer("a None stands in the list")
+    try:
+        array = np.asarray(answer)
+    except ValueError:
+        raise NotAnAnswer("the inner lists differ in length") from None
+    if array.dtype.kind == "b":
+        raise NotAnAnswer("that is true or false, not a number")
+    if array.dtype.kind in "US":
+        raise NotAnAnswer("text stands in the list; write numbers without quotation marks")
+    if array.dtype.kind == "c":
+        raise NotAnAnswer("that is complex")
+    if array.dtype.kind not in "iuf":
+        raise NotAnAnswer(f"that is {_a(answer)}, and not numbers that NumPy can hold")
+    if array.ndim > 2:
+        raise NotAnAnswer("the lists are nested too deeply")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise NotAnAnswer("a NaN or an infinity is in it")
+    return array
+
+
+def _option(answer, options):
+    if not isinstance(answer, str):
+        raise NotAnAnswer(f"that is {_a(answer)}; write a name in quotation marks")
+    for option in options:
+        if _bare(option) == _bare(answer):
+            return option
+    raise NotAnAnswer(f"{shown(answer)} is not one of the names")
+
+
+def _letters(answer, options):
+    if isinstance(answer, str):
+        answer = [one for one in answer if one.isalnum()]
+    if not isinstance(answer, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in answer):
+        raise NotAnAnswer(f"that is {_a(answer)}; write letters in quotation marks")
+    letters = frozenset(one.strip().lower() for one in answer)
+    if not letters:
+        raise NotAnAnswer("no letter is named, and at least one of them holds")
+    if unknown := sorted(letters - set(options)):
+        raise NotAnAnswer(f"there is no {shown(unknown[0])} to choose")
+    return letters
+
+
+def _bare(text):
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+def _shape(array):
+    if array.ndim == 0:
+        return "one number"
+    if array.ndim == 1:
+        return f"a list of {array.size} number{'s' * (array.size != 1)}"
+    return f"a list of {array.shape[0]} lists of {array.shape[1]}"
+
+
+def _first(differs):
+    return next(i for i, one in enumerate(differs) if one)
+
+
+def _a(answer):
+    name = type(answer).__name__
+    return "None" if answer is None else f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _list(names):
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last

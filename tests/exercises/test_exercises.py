@@ -1,0 +1,136 @@
+"""Every exercise against right answers in several forms, wrong ones, and junk."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+from collectlab.exercises.exercise import Exercise, Mistake, Verdict
+
+LESSONS = [getattr(cl.exercises, name) for name in cl.exercises.__all__]
+EXERCISES = {
+    f"{lesson.__name__.rpartition('.')[2]}.{name}": found
+    for lesson in LESSONS
+    for name, found in vars(lesson).items()
+    if isinstance(found, Exercise)
+}
+
+
+class Hostile:
+    """An object whose every method raises."""
+
+    def _no(self, *_, **__):
+        raise RuntimeError("no")
+
+    __repr__ = __array__ = __len__ = __iter__ = __eq__ = __index__ = __float__ = __call__ = __getitem__ = _no
+
+
+JUNK = [
+    None, "", "eleven", b"11", True, [True, False], float("nan"), [np.nan, 1], np.inf, 1j, {}, {"a": 1}, {1, 2}, [],
+    [[]], [None], [1, None], [[1], [2, 3]], [[[1]]], [[[[1]]]], np.zeros((2, 0)), np.zeros(10_000),
+    np.array(["a"]), np.array([object()]), object(), Hostile(), [Hostile()], len, lambda: 1, range(3), Fraction(1, 3),
+    10**400, [10**400], "a" * 10_000, frozenset(), frozenset({"z"}), np.datetime64("2026-01-01"), Ellipsis, [..., 1],
+    iter([1]), np.ma.masked, type, Exercise, slice(1, 2), -1, [-1, -1], 3.5, ["a", 1], ("nothing",),
+]  # fmt: skip
+
+
+def wrong_values(exercise):
+    """(name of the mistake, a wrong answer) of those mistakes that are given by their answer."""
+    return [(m.name, m.wrong) for m in exercise.mistakes if not callable(m.wrong)]
+
+
+@pytest.fixture(params=EXERCISES)
+def exercise(request):
+    return EXERCISES[request.param]
+
+
+def as_answers(value):
+    """The forms in which one value may be written down."""
+    if isinstance(value, str):
+        return [value, value.upper(), f" {value} ", value.replace("_", "-"), value.replace("_", "")]
+    if isinstance(value, frozenset):
+        return [value, set(value), sorted(value), " ".join(sorted(value)), ",".join(sorted(value)).upper()]
+    if isinstance(value, tuple):
+        return [value, list(value), [one.upper() for one in value]]
+    array = np.asarray(value)
+    forms = [array, array.tolist(), array.astype(float), array.astype(np.float64).tolist()]
+    if array.ndim:
+        forms += [tuple(array.tolist()), [*array], tuple(array)]
+    return forms
+
+
+def test_right_answers_pass_in_every_form(exercise):
+    for answer in as_answers(exercise.expected):
+        verdict = exercise(answer)
+        assert verdict and verdict.text.startswith("right: ") and verdict.mistake is None, (answer, verdict)
+
+
+def test_every_wrong_answer_is_recognised_in_every_form(exercise):
+    for name, wrong in wrong_values(exercise):
+        for answer in as_answers(wrong):
+            verdict = exercise(answer)
+            assert not verdict and verdict.mistake == name, (answer, verdict)
+            assert verdict.text.startswith("not yet: you answered ")
+
+
+def test_at_least_five_wrong_answers_with_a_message_each(exercise):
+    messages = [exercise(wrong).text.partition(". ")[2] for _, wrong in wrong_values(exercise)]
+    assert len(messages) == len(set(messages)) >= 5
+
+
+def test_the_placeholder_is_asked_for_an_answer(exercise):
+    verdict = exercise(...)
+    assert not verdict and verdict.mistake == "unanswered" and verdict.text.startswith("no answer yet: put ")
+
+
+def test_junk_gets_a_sentence(exercise):
+    for junk in JUNK:
+        verdict = exercise(junk)
+        assert isinstance(verdict, Verdict) and not verdict
+        assert verdict.text.startswith(("not yet: ", "no answer yet: ")) and len(verdict.text) < 700
+        assert " object at 0x" not in verdict.text
+
+
+def test_an_unknown_wrong_answer_is_told_where_it_differs(exercise):
+    if isinstance(exercise.expected, str | tuple | frozenset):
+        pytest.skip("names and letters have no unknown values") if isinstance(exercise.expected, str) else None
+        return
+    right = np.asarray(exercise.expected)
+    for step in (-1000.0, 1000.0):
+        wrong = right.astype(float)
+        wrong.reshape(-1)[-1] += step
+        verdict = exercise(wrong)
+        assert not verdict and verdict.mistake is None and ("too large" if step > 0 else "too small") in verdict.text
+    verdict = exercise(np.zeros(right.size + 3))
+    assert not verdict and "is expected" in verdict.text
+
+
+def test_verdicts_are_the_same_every_time(exercise):
+    for answer in (..., exercise.expected, *(wrong for _, wrong in wrong_values(exercise))):
+        first, second = exercise(answer), exercise(answer)
+        assert repr(first) == repr(second) and first._repr_html_() == second._repr_html_()
+
+
+def test_the_question_is_shown_with_the_kind_of_answer(exercise):
+    assert exercise.question in repr(exercise) and "Answer with" in repr(exercise)
+
+
+def test_html_is_escaped():
+    html = Verdict(False, "not yet: you answered '<script>'")._repr_html_()
+    assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_a_checker_that_lets_a_mistake_pass_would_be_seen():
+    sloppy = Exercise("?", 4, "because.", tuple(Mistake(str(n), n, f"message {n}.") for n in (4, 5)))
+    with pytest.raises(AssertionError):
+        test_every_wrong_answer_is_recognised_in_every_form(sloppy)
+    with pytest.raises(AssertionError):
+        test_at_least_five_wrong_answers_with_a_message_each(sloppy)
+
+
+def test_mistakes_differ_from_each_other_and_from_the_answer(exercise):
+    values = [repr(np.asarray(wrong).tolist()) for _, wrong in wrong_values(exercise)]
+    right = repr(np.asarray(exercise.expected).tolist())
+    assert right not in values and all(a != b for a, b in itertools.combinations(values, 2))
