@@ -20,7 +20,7 @@ class Link:
 
     def __init__(self, environment):
         self.tag = environment[sweep.TAG]
-        self._owner = os.getpid()
+        self._owner, self._is_cut = os.getpid(), False
         self._sending = threading.Lock()
         self._complaints = os.memfd_create("collectlab-supervisor", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair()
@@ -43,10 +43,12 @@ class Link:
             try:
                 self._channel.send(**message)
             except OSError:
-                self.process.kill()
+                if not self._is_cut:
+                    self.process.kill()
 
     def cut(self):
         """Hang up, at once: the supervisor ends everything, as if the notebook had gone."""
+        self._is_cut = True
         if os.getpid() == self._owner:  # the socket is shared with whatever this process has forked
             try:
                 self._channel.sock.shutdown(socket.SHUT_WR)

@@ -302,8 +302,8 @@ class Supervisor:
         if self.process:
             if self.run or not self._ready():
                 looks = self._look()
-            self.process.kill()
             left = sweep.kill(self.tag)
+            self.process.wait()
             cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
         ended = {}
         if self.run:
@@ -334,6 +334,7 @@ class Supervisor:
         return value
 
     def _value(self, status, cause, ranks):
+        ranks = [dict(rank) for rank in ranks]
         for number, rank in enumerate(ranks):
             if "frames" in rank:
                 frames = [frame for frame in rank["frames"] if not frame[0].startswith(_HERE)]

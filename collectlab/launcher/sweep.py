@@ -48,8 +48,8 @@ def kill(tag, spare=(), within=3.0):
     """
     files, end = set(), time.monotonic() + within
     while left := tagged(tag, spare):
+        files = files.union(*map(shared_memory, left))  # of all, as one's death may be another's
         for pid in left:
-            files |= shared_memory(pid)
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -57,12 +57,17 @@ def kill(tag, spare=(), within=3.0):
         if time.monotonic() > end:
             return left
         _await_exit(left, 0.2)
+    unlink(files)
+    return []
+
+
+def unlink(files):
+    """Remove `files`, as far as they are still there."""
     for path in files:
         try:
             os.unlink(path)
         except OSError:
-            pass
-    return []
+            pass  # another process was faster
 
 
 def _alive(pid):

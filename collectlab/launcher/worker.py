@@ -88,21 +88,22 @@ def _guard(channel, pid, me, lifeline):
                 pass
             os._exit(code if code >= 0 else 128 - code)
         if channel.read() is None:
-            os.kill(pid, signal.SIGKILL)
-            _sweep_alone(os.environ[sweep.TAG])
-            os._exit(1)
+            _sweep_alone(os.environ[sweep.TAG], pid)
 
 
-def _sweep_alone(tag):
+def _sweep_alone(tag, pid):
     """End the gang, its supervisor being gone: one guard does, since two would kill each other half-way.
 
     It does so in a process of its own, which no MPI daemon knows and kills.
     """
+    files = sweep.shared_memory(pid)  # as long as it lives
+    os.kill(pid, signal.SIGKILL)
+    sweep.unlink(files)
     turn = socket.socket(socket.AF_UNIX)
     try:
         turn.bind(f"\0collectlab-sweep-{tag}")
     except OSError:
-        signal.pause()
+        signal.pause()  # until the other one kills this process
     if os.fork() == 0:
         os.setsid()
         sweep.kill(tag)
@@ -320,11 +321,7 @@ def _unname_shared_memory():
     from collectlab.launcher.calls import MPI
 
     MPI.COMM_WORLD.Barrier()
-    for path in sweep.shared_memory(os.getpid()):
-        try:
-            os.unlink(path)
-        except OSError:
-            pass  # another rank was faster
+    sweep.unlink(sweep.shared_memory(os.getpid()))
 
 
 if __name__ == "__main__":
