@@ -1,0 +1,5 @@
+"""Pictures that can be stepped, each with a text form. See `view.View` for what all of them can do."""
+
+from collectlab.views.ownership import ownership
+
+__all__ = ["ownership"]

@@ -1,0 +1,149 @@
+"""A picture made of boxes and labels, fast enough to be drawn again on every step.
+
+Coordinates are pixels from the upper left corner. Two things make it fast: all boxes of one style are one
+artist, and a label that was drawn before is copied from its bitmap (Matplotlib needs about half a millisecond
+to set one line of text). Other canvases than Agg, for PDF or SVG, draw the same artists in their own way.
+"""
+
+import functools
+import io
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.text import Text
+from matplotlib.transforms import Affine2D, IdentityTransform
+
+from collectlab.views import palette
+
+DPI = 100
+POINT = DPI / 72  # pixels
+_BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
+
+
+class Drawing:
+    """One Figure of a fixed width. `begin`, then any number of `box` and `label`, then `png`."""
+
+    def __init__(self, width):
+        self.width = width
+        self.figure = Figure(figsize=(width / DPI, 1), dpi=DPI, facecolor=palette.PAPER)
+        FigureCanvasAgg(self.figure)
+        self._flip = Affine2D()
+        self._patches, self._paths = {}, {}
+        self._labels, self._used = {}, {}
+
+    def begin(self, height):
+        """Start an empty picture of so many pixels; artists of the last one are used again."""
+        self.height = height
+        self.figure.set_size_inches(self.width / DPI, height / DPI)
+        self._flip.clear().scale(1, -1).translate(0, height)
+        self._paths = {}
+        self._used = {}
+
+    def box(self, x, y, w, h, face="none", edge="none", line=1.0, dash="-", hatch="", layer=1):
+        """A rectangle; a hatch has the colour of the edge. Boxes of a higher layer cover those of a lower one."""
+        key = (layer, face, edge, line, dash, hatch)
+        self._paths.setdefault(key, []).append(((x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y)))
+
+    def label(self, x, y, text, size=9, weight="normal", colour=palette.INK, align="left"):
+        """One line of text whose left end, middle or right end is at x and whose vertical middle is at y."""
+        key = (size, weight, colour, align)
+        pool = self._labels.setdefault(key, [])
+        used = self._used[key] = self._used.get(key, 0) + 1
+        if used > len(pool):
+            pool.append(
+                self.figure.add_artist(
+                    _Label(
+                        0, 0, "", fontsize=size, fontweight=weight, color=colour, ha=align,
+                        va="center_baseline", parse_math=False, transform=IdentityTransform(), zorder=9,
+                    )
+                )
+            )  # fmt: skip
+        artist = pool[used - 1]
+        artist.set_text(text)
+        artist.set_position((x, self.height - y))
+
+    def finish(self):
+        """Bring the artists up to date; returns the Figure."""
+        for key, corners in self._paths.items():
+            if key not in self._patches:
+                layer, face, edge, line, dash, hatch = key
+                self._patches[key] = self.figure.add_artist(
+                    PathPatch(
+                        Path(np.zeros((1, 2))), facecolor=face, edgecolor=edge, linewidth=line / POINT,
+                        linestyle=dash, hatch=hatch or None, joinstyle="miter", zorder=layer,
+                    )
+                )  # fmt: skip
+                self._patches[key].set_transform(self._flip)
+            codes = np.tile(_BOX, len(corners))
+            self._patches[key].set_path(Path(np.array(corners, float).reshape(-1, 2), codes))
+        for key, patch in self._patches.items():
+            patch.set_visible(key in self._paths)
+        for key, pool in self._labels.items():
+            for number, artist in enumerate(pool):
+                artist.set_visible(number < self._used.get(key, 0))
+        return self.figure
+
+    def png(self):
+        """The picture as PNG: bytes."""
+        from PIL import Image
+
+        self.finish().canvas.draw()
+        file = io.BytesIO()
+        pixels = np.asarray(self.figure.canvas.buffer_rgba())[..., :3]
+        Image.fromarray(np.ascontiguousarray(pixels)).save(file, "png", compress_level=3)
+        return file.getvalue()
+
+
+def width_of(text, size=9, weight="normal"):
+    """How wide the label is, in pixels."""
+    return _bitmap(text, size, weight, palette.INK)[1]
+
+
+def fitting(candidates, width, size=9, weight="normal"):
+    """The first of the texts that is not wider than so many pixels; the last one, cut, if none is."""
+    for text in candidates:
+        if width_of(text, size, weight) <= width:
+            return text
+    for length in range(len(text) - 1, 0, -1):
+        if width_of(text[:length] + "…", size, weight) <= width:
+            return text[:length] + "…"
+    return ""
+
+
+class _Label(Text):
+    """A Text of one line that Agg draws by copying its bitmap."""
+
+    def draw(self, renderer):
+        if not isinstance(renderer, RendererAgg) or renderer.dpi != DPI:
+            return super().draw(renderer)
+        if not self.get_visible() or not self.get_text():
+            return None
+        size, weight = self.get_fontsize(), self.get_fontweight()
+        pixels, width, x0, y0 = _bitmap(self.get_text(), size, weight, self.get_color())
+        x, y = self.get_position()
+        x -= {"left": 0, "center": width / 2, "right": width}[self.get_horizontalalignment()]
+        gc = renderer.new_gc()
+        renderer.draw_image(gc, round(x) + x0, round(y) + y0, pixels)
+        gc.restore()
+        self.stale = False
+        return None
+
+
+@functools.lru_cache(maxsize=20_000)
+def _bitmap(text, size, weight, colour):
+    """The label as RGBA pixels, its width, and where the lower left pixel lies from its anchor."""
+    label = Text(
+        0, 0, text, fontsize=size, fontweight=weight, color=colour, va="center_baseline", parse_math=False
+    )
+    probe = RendererAgg(1, 1, DPI)
+    label.figure = Figure(dpi=DPI)
+    extent = label.get_window_extent(probe)
+    left, low = int(np.floor(extent.x0)) - 2, int(np.floor(extent.y0)) - 2
+    w, h = int(np.ceil(extent.x1)) + 2 - left, int(np.ceil(extent.y1)) + 2 - low
+    renderer = RendererAgg(w, h, DPI)
+    label.set_position((-left, -low))
+    label.draw(renderer)
+    return np.asarray(renderer.buffer_rgba())[::-1].copy(), extent.width, left, low

@@ -1,0 +1,183 @@
+"""What every view has: a text that is complete without the picture, a static picture, and a widget.
+
+A view computes nothing that the ground floor defines. It has settings, which its controls change; what the
+settings say is drawn again on every change. In JupyterLab the widget is shown, where widgets do not run (a page
+on GitHub, nbconvert) the static picture, and in a terminal the text.
+"""
+
+import base64
+import html
+
+from collectlab.views.drawing import Drawing
+
+
+class View:
+    """One picture that can be changed. `view.set(...)` does what the controls do.
+
+    A view gives: `_settings`, a dict name -> value; `_check(settings)`, which returns the settings with what
+    must follow, or raises ValueError; `_paint(drawing, static)`; `text()`; `_controls(widgets)`, a dict of the
+    widgets that change a setting and a list of rows; and `caption()`, one sentence.
+    """
+
+    WIDTH = 960  # pixels
+
+    def __init__(self, **settings):
+        self._settings = self._check(settings)
+        self._drawing = self._widget = None
+        self._inputs, self._buttons = {}, []
+        self._setting = False
+
+    # What it shows
+
+    def text(self):
+        """Everything the picture says, as text: str. The same settings give the same text."""
+        raise NotImplementedError
+
+    def caption(self):
+        """What the picture shows now, in one sentence: str."""
+        raise NotImplementedError
+
+    def figure(self):
+        """The static picture: a Matplotlib Figure of its own, which pyplot does not know."""
+        drawing = Drawing(self.WIDTH)
+        self._paint(drawing, static=True)
+        return drawing.finish()
+
+    def png(self):
+        """The static picture as PNG: bytes."""
+        drawing = Drawing(self.WIDTH)
+        self._paint(drawing, static=True)
+        return drawing.png()
+
+    def __str__(self):
+        return self.text()
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        bundle = {
+            "text/plain": self.text(),
+            "image/png": base64.b64encode(self.png()).decode("ascii"),
+        }
+        try:
+            widget = self.widget()
+        except ImportError:  # without ipywidgets the picture is shown
+            return bundle
+        bundle["application/vnd.jupyter.widget-view+json"] = {
+            "version_major": 2,
+            "version_minor": 0,
+            "model_id": widget.model_id,
+        }
+        return bundle, {"image/png": {"alt": self.caption()}}
+
+    # How it changes
+
+    @property
+    def settings(self):
+        """The settings as they are now: a dict of its own."""
+        return dict(self._settings)
+
+    def set(self, **settings):
+        """Change settings, as the controls do; returns the view. ValueError names the one that is not accepted."""
+        unknown = sorted(settings.keys() - self._settings.keys())
+        if unknown:
+            raise ValueError(f"set: this view has no {unknown[0]!r}; it has {', '.join(self._settings)}")
+        self._settings = self._check(self._settings | settings)
+        if self._widget is not None:
+            self._show()
+        return self
+
+    # The widget
+
+    def widget(self):
+        """The ipywidgets widget, made when it is first asked for."""
+        if self._widget is None:
+            import ipywidgets
+
+            self._drawing = Drawing(self.WIDTH)
+            self._inputs, rows = self._controls(ipywidgets)
+            for name, control in self._inputs.items():
+                control.observe(self._changed, "value")
+                control.collectlab_setting = name
+            self._image = ipywidgets.Image(
+                format="png", layout={"max_width": "100%", "object_fit": "contain"}
+            )
+            self._caption = ipywidgets.HTML()
+            self._words = ipywidgets.HTML()
+            words = ipywidgets.Accordion([self._words], titles=["The picture in words"])
+            self._widget = ipywidgets.VBox([*rows, self._caption, self._image, words])
+            self._show()
+        return self._widget
+
+    def _button(self, widgets, name, action, hint):
+        button = widgets.Button(description=name, tooltip=hint, layout={"width": "auto"})
+        button.on_click(action)
+        self._buttons.append((button, action))
+        return button
+
+    def _changed(self, change):
+        if not self._setting:
+            try:
+                self.set(**{change["owner"].collectlab_setting: change["new"]})
+            except ValueError as error:  # the control goes back, and the reason stands where the caption was
+                self._show()
+                self._caption.value = f"<p role='alert'><b>Not accepted.</b> {html.escape(str(error))}</p>"
+
+    def _show(self):
+        """Bring controls, picture and words in line with the settings."""
+        self._setting = True
+        try:
+            for name, control in self._inputs.items():
+                if control.value != self._settings[name]:
+                    control.value = self._settings[name]
+        finally:
+            self._setting = False
+        self._paint(self._drawing, static=False)
+        self._image.value = self._drawing.png()
+        caption = self.caption()
+        self._image.tooltip = caption
+        self._caption.value = f"<p aria-live='polite'>{html.escape(caption)}</p>"
+        self._words.value = f"<pre>{html.escape(self.text())}</pre>"
+
+    def close(self):
+        """Take the widget off the page and let go of its picture. It may be shown again."""
+        if self._widget is None:
+            return
+        for control in self._inputs.values():
+            control.unobserve_all()
+        for button, action in self._buttons:
+            button.on_click(action, remove=True)
+        _close(self._widget)
+        self._widget = self._drawing = self._image = self._caption = self._words = None
+        self._inputs, self._buttons = {}, []
+
+
+class SteppedView(View):
+    """A view whose setting `step` goes from 0 to `last`."""
+
+    @property
+    def last(self):
+        """The number of the last step."""
+        raise NotImplementedError
+
+    def step(self, n=1):
+        """Go n steps forward, or back where n is negative, as the buttons do; it stops at either end."""
+        return self.set(step=min(max(self._settings["step"] + n, 0), self.last))
+
+    def _step_controls(self, widgets):
+        slider = widgets.IntSlider(self._settings["step"], 0, self.last, description="state")
+        row = widgets.HBox(
+            [
+                self._button(widgets, "Reset", lambda _: self.set(step=0), "back to the first state"),
+                self._button(widgets, "Back", lambda _: self.step(-1), "one state back"),
+                self._button(widgets, "Step", lambda _: self.step(), "one state forward"),
+                slider,
+            ]
+        )
+        return {"step": slider}, [row]
+
+
+def _close(widget):
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
