@@ -1,0 +1,191 @@
+"""The exercises of notebook 03: which rank, and which device, holds which slice."""
+
+import numpy as np
+
+from collectlab import semantics
+from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.layout import Partition, RankMap
+
+_A, _B = np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])
+_SWAPPED = [_B, _A]  # device B is rank 0 now, device A rank 1
+
+gathered_after_swap = Exercise(
+    question="A holds [1, 2, 3, 4] and is rank 1, B holds [10, 20, 30, 40] and is rank 0. What does AllGather give?",
+    expected=semantics.all_gather(_SWAPPED)[0].tolist(),
+    why="contributions lie in rank order, and rank 0 is B now.",
+    mistakes=(
+        Mistake(
+            "order of the names",
+            [*_A, *_B],
+            "That is the order of the device names. AllGather places contributions by rank, and B is rank 0.",
+        ),
+        Mistake("the sum", semantics.all_reduce(_SWAPPED)[0], "That is the sum. AllGather adds nothing."),
+        Mistake("one contribution", _B, "That is B's contribution alone; each rank gets everyone's."),
+        Mistake(
+            "elements reversed",
+            [*_B[::-1], *_A[::-1]],
+            "The contributions change places; the elements inside each keep their order.",
+        ),
+        Mistake(
+            "turned round",
+            [*_A[::-1], *_B[::-1]],
+            "That turns the whole row round. Only the two contributions change places.",
+        ),
+        Mistake(
+            "interleaved",
+            np.stack([_B, _A], 1).ravel(),
+            "That interleaves them. Each contribution stays in one piece.",
+        ),
+    ),
+)
+
+shard_of_device_a = Exercise(
+    question="In the same second mapping, what does ReduceScatter leave with device A?",
+    expected=semantics.reduce_scatter(_SWAPPED)[1].tolist(),
+    why="A is rank 1 now, and rank 1 owns the second block of the sum.",
+    mistakes=(
+        Mistake(
+            "the first block",
+            semantics.reduce_scatter(_SWAPPED)[0],
+            "That is the first block, and it goes to rank 0: to B in this mapping.",
+        ),
+        Mistake(
+            "the whole sum",
+            semantics.all_reduce(_SWAPPED)[0],
+            "That is the whole sum; ReduceScatter leaves one block of it with each rank.",
+        ),
+        Mistake(
+            "A's input",
+            _A[2:],
+            "That is A's own input at those positions. Each value is a sum over both ranks.",
+        ),
+        Mistake(
+            "B's input",
+            _B[2:],
+            "Those are B's inputs at those positions. Each value is a sum over both ranks.",
+        ),
+        Mistake("A's first half", _A[:2], "Those are A's own inputs, and from the first block."),
+        Mistake(
+            "reversed block",
+            semantics.reduce_scatter(_SWAPPED)[1][::-1],
+            "Inside a block the elements keep their order.",
+        ),
+    ),
+)
+
+_UNEVEN = Partition.uneven(10, 4)
+
+uneven_counts = Exercise(
+    question="10 elements on 4 ranks, as even as can be, the first ranks taking one more: how many has each?",
+    expected=list(_UNEVEN.counts),
+    why="10 = 4 * 2 + 2: everyone has 2, and the first two ranks take one more.",
+    mistakes=(
+        Mistake("nobody's elements", [2, 2, 2, 2], "That is 8 elements; two would belong to nobody."),
+        Mistake(
+            "the rest to the last",
+            [2, 2, 2, 4],
+            "Here the last rank takes all that is left over; the rule gives one more to each of the first ranks.",
+        ),
+        Mistake(
+            "extra to the last", [2, 2, 3, 3], "The extra elements go to the first ranks, not to the last."
+        ),
+        Mistake(
+            "ceil blocks cut short",
+            [3, 3, 3, 1],
+            "Those are blocks of ceil(10 / 4), the last one cut short. The rule keeps them within one of each other.",
+        ),
+        Mistake(
+            "padded",
+            list(Partition.padded(10, 4).counts),
+            "That is 12 elements: blocks of 3 with padding, as NCCL's equal blocks need.",
+        ),
+        Mistake(
+            "displacements",
+            list(Partition.uneven(10, 4).displacements),
+            "Those are displacements: where each slice starts. Counts are asked for.",
+        ),
+    ),
+)
+
+_BEFORE = RankMap(["A", "B", "C", "D"])
+_ORDER = [2, 0, 1, 3]
+_AFTER = _BEFORE.reorder(_ORDER)
+_EIGHT = Partition.equal(8, 4)
+
+
+def _span(rank):
+    part = _EIGHT.slice(rank)
+    return [part.start, part.stop]
+
+
+slice_after_reorder = Exercise(
+    question=(
+        "A, B, C and D were ranks 0 to 3, with 2 of 8 elements each. After reorder([2, 0, 1, 3]) rank r lives where "
+        "rank order[r] lived. From where to where does A's slice go now, as [start, stop]?"
+    ),
+    expected=_span(_AFTER.rank_of("A")),
+    why="A is where rank 0 lived, 0 stands at place 1 of the order, so A is rank 1 and owns 2:4.",
+    mistakes=(
+        Mistake("as before", _span(0), "That is A's slice from before. A is no longer rank 0."),
+        Mistake(
+            "order read backwards",
+            _span(_ORDER[0]),
+            "That reads the order backwards: order[0] = 2 says that rank 0 now lives where rank 2 lived.",
+        ),
+        Mistake("rank 3's", _span(3), "That is rank 3's slice; D keeps it."),
+        Mistake("empty slice", [2, 2], "start is 2; stop is start plus the count of 2."),
+        Mistake("one too short", [2, 3], "stop is the first element that no longer belongs to the slice."),
+        Mistake(
+            "in blocks", [1, 2], "Those are ranks or blocks. A slice is counted in elements, 2 to a rank."
+        ),
+        Mistake("the rank", [1], "That is A's rank. Its slice is asked for, as [start, stop]."),
+    ),
+)
+
+
+def _slices(pick):
+    """What every rank of a program returns that takes `pick(x, rank, nranks)` of the same x."""
+    return lambda xs: [pick(x, rank, len(xs)) for rank, x in enumerate(xs)]
+
+
+def _owned(x, rank, nranks):
+    return x[Partition.uneven(x.size, nranks).slice(rank)]
+
+
+slice_of_this_rank = ProgramExercise(
+    "Every rank has the same x. Return the slice of it that this rank owns under Partition.uneven.",
+    inputs=lambda nranks: [np.arange(2 * nranks + 1) * 10] * nranks,
+    expected=_slices(_owned),
+    why="ctx.rank picks the slice, and the partition says where it lies, also when it does not come out even.",
+    mistakes=(
+        ProgramMistake("whole", lambda xs: xs, "every rank returns all of x; a rank owns one slice of it."),
+        ProgramMistake(
+            "always the first",
+            _slices(lambda x, rank, n: _owned(x, 0, n)),
+            "every rank returns the slice of rank 0. ctx.rank says which rank this is.",
+        ),
+        ProgramMistake(
+            "from the back",
+            _slices(lambda x, rank, n: _owned(x, n - 1 - rank, n)),
+            "the slices are handed out from the back; rank 0 owns the first one.",
+        ),
+        ProgramMistake(
+            "dealt out",
+            _slices(lambda x, rank, n: x[rank::n]),
+            "the elements are dealt out one by one; a rank's slice is one contiguous piece.",
+        ),
+        ProgramMistake(
+            "the rest is lost",
+            _slices(lambda x, rank, n: x[rank * (x.size // n) :][: x.size // n]),
+            "equal blocks of x.size // nranks leave the last element to nobody; the first ranks own one more.",
+        ),
+        ProgramMistake(
+            "two ranks only",
+            _slices(lambda x, rank, n: x[(x.size + 1) // 2 * rank :][: (x.size + 1) // 2]),
+            "x is cut in two. ctx.nranks says how many ranks there are.",
+        ),
+    ),
+    reserved={},
+    ranks=(2, 3, 4, 1),
+)
