@@ -1,5 +1,6 @@
 """Pictures that can be stepped, each with a text form. See `view.View` for what all of them can do."""
 
 from collectlab.views.ownership import ownership
+from collectlab.views.payload_counter import payload_counter
 
-__all__ = ["ownership"]
+__all__ = ["ownership", "payload_counter"]
