@@ -151,30 +151,49 @@ class Misplacement:
         )
 
     def _difference(self, hold):
+        """What is held, in full where that is short, else only what differs from what should be held."""
         should, holds = self.should, self.holds
-        if len(should) < 2 or not holds or self._everyones(holds):
+        if len(should) < 2 or not holds:
             return f"{hold} {self._sum(holds)}"
-        missing = [rank for rank, _ in should if all(r != rank for r, _ in holds)]
-        if len(holds) < len(missing) and all(should.get(item) == times for item, times in holds.items()):
-            return f"{hold} only {_and(f'rank {rank}{_S}' for rank, _ in sorted(holds))}"
-        parts = []
+        if whole := self._whole_sum(holds):
+            more = holds - whole
+            again = f" and once more {self._sum(more).removeprefix('the sum of ')}" if more else ""
+            return f"{hold} {self._sum(whole)}{again}"
+        missing = sorted(should.keys() - holds.keys())
+        if len(holds) < len(missing) and holds <= should:
+            return f"{hold} only {self._short(sorted(holds))}"
+        ranks_of = {}  # what is said -> the ranks of which it is said
         for rank in sorted({rank for rank, _ in holds}):
-            here = {i: n for (r, i), n in sorted(holds.items()) if r == rank}
-            right = {i: n for (r, i), n in should.items() if r == rank}
-            if here != right:
-                what = _and(self._item(rank, i, n) for i, n in here.items())
-                moved = len(here) == len(right) == 1 and [*here.values()] == [*right.values()] == [1]
-                parts.append(what + (f" instead of {self._span(min(right))}" if moved else ""))
-        text = [f"{hold} {', '.join(parts)}"] if parts else []
+            lost = [index for r, index in missing if r == rank]
+            new = [index for r, index in sorted(holds) if r == rank and holds[r, index] != should.get((r, index))]
+            for index in new:
+                said = self._elements(index) + _often(holds[rank, index])
+                if len(lost) == len(new) == 1:
+                    said += f" instead of {self._span(lost[0])}"
+                    missing.remove((rank, lost[0]))
+                elif (rank, index) not in should and not lost and any(r == rank for r, _ in should):
+                    said += " as well"
+                ranks_of.setdefault(said, []).append(rank)
+        text = [f"{_and(f'rank {rank}{_S}' for rank in ranks)} {said}" for said, ranks in ranks_of.items()]
+        if text:
+            text[0] = f"{hold} {text[0]}"
         if missing:
-            one = len(missing) == 1 and self.stop - self.start == 1
-            alike = len({index for _, index in should}) == 1
-            names = (
-                f"rank {r}{_S}" if alike else _and(self._item(r, i, n) for (q, i), n in should.items() if q == r)
-                for r in sorted(set(missing))
-            )
-            text.append(f"{_and(names)} {'is' if one else 'are'} missing")
+            is_one = len(missing) == self.stop - self.start == 1
+            text.append(f"{self._short(missing)} {'is' if is_one else 'are'} missing")
         return ", ".join(text)
+
+    def _short(self, items):
+        """Some of the elements that should be in the sum; by their ranks alone if all have the same index."""
+        alike = len({index for _, index in self.should}) == 1
+        return _and(f"rank {rank}{_S}" if alike else self._item(rank, index, 1) for rank, index in items)
+
+    def _whole_sum(self, holds):
+        """Everyone's element at an index where nothing should be, if that is in the sum; else None."""
+        for index in sorted({index for _, index in holds} - {index for _, index in self.should}):
+            whole = Counter({(rank, index): 1 for rank in range(self.nranks)})
+            if self._everyones(self.should) and whole <= holds:
+                return whole
+        return None
 
     def _everyones(self, items):
         """Whether the items are the same element of every rank, once each."""
@@ -196,8 +215,7 @@ class Misplacement:
         return ("the sum of " if len(each) > 1 else "") + _and(each)
 
     def _item(self, rank, index, times):
-        often = {1: "", 2: " twice"}.get(times, f" {times} times")
-        return f"rank {rank}{_S} {self._elements(index)}{often}"
+        return f"rank {rank}{_S} {self._elements(index)}{_often(times)}"
 
     def _elements(self, first):
         return f"element{'s' * (self.stop - self.start > 1)} {self._span(first)}"
@@ -213,6 +231,10 @@ _S = "'s"
 def _and(parts):
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _often(times):
+    return {1: "", 2: " twice"}.get(times, f" {times} times")
 
 
 def _read(row):
