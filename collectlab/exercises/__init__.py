@@ -7,6 +7,12 @@
     on_ranks.py    ProgramExercise: the answer is a program, which is run on several numbers of ranks
 """
 
-from collectlab.exercises import counting, ownership, three_collectives
+from importlib import import_module as _import_module
 
-__all__ = ["counting", "ownership", "three_collectives"]
+__all__ = ["background", "counting", "ownership", "three_collectives"]
+
+
+def __getattr__(name):
+    if name not in __all__:
+        raise AttributeError(f"collectlab.exercises has no {name!r}; its notebooks' modules are {', '.join(__all__)}")
+    return _import_module(f"collectlab.exercises.{name}")

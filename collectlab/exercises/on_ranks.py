@@ -1,6 +1,7 @@
 """Exercises whose answer is a program: it is run on several numbers of ranks, and told what went wrong where."""
 
 import contextlib
+import inspect
 import io
 import re
 from collections.abc import Callable
@@ -59,6 +60,16 @@ class ProgramExercise:
                 f"not yet: you answered {said}. What is expected: a function, program(ctx, x), without calling it.",
                 "kind",
             )
+        try:
+            inspect.signature(program).bind("ctx", "x")
+        except TypeError:
+            return Verdict(
+                False,
+                "not yet: the function cannot be called as program(ctx, x); it takes these two arguments.",
+                "arguments",
+            )
+        except ValueError:
+            pass  # a builtin that does not tell: the ranks will
         passed = []
         for nranks in self.ranks:
             verdict = self._try(program, nranks, passed)
@@ -82,11 +93,14 @@ class ProgramExercise:
         except TypeError as error:
             return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
         if not done.ok:
-            hung = done.status == "timeout"
-            what = "is not done after" if hung else "fails"
-            limit = f" {self.timeout:g} s" if hung else ""
-            text = f"not yet: {before} the program {what}{limit}.\n{_without_times(done.report())}"
-            return Verdict(False, text, "hangs" if hung else "fails")
+            hangs = done.status == "timeout"
+            what = f"is not done after {self.timeout:g} s" if hangs else "fails"
+            lines = _without_times(done.report())[hangs:]  # the first line of a timeout says no more than this one
+            return Verdict(
+                False,
+                "\n".join([f"not yet: {before} the program {what}.", *lines]),
+                "hangs" if hangs else "fails",
+            )
         results = [result for result, _ in done.results]
         if all(result is ... for result in results):
             return Verdict(False, "no answer yet: the program still returns three dots.", "unanswered")
@@ -133,10 +147,9 @@ def _noting(ctx, program, x):
 
 
 def _without_times(report):
-    """The report of a run, but for what differs from one time to the next."""
+    """The lines of a run's report, but for what differs from one time to the next."""
     report = re.sub(r" after [\d.]+ s(?=:)|, for [\d.]+ s", "", report)
-    kept = [line for line in report.splitlines() if "run.log(" not in line and "which called" not in line]
-    return "\n".join(kept)
+    return [line for line in report.splitlines() if "run.log(" not in line]
 
 
 def _and(numbers):

@@ -101,6 +101,8 @@ def unanswered(answer):
 def _numbers(answer):
     if answer is None:
         raise NotAnAnswer("None is what a call without a result gives")
+    if isinstance(answer, np.ma.MaskedArray):
+        raise NotAnAnswer("that is a masked array")
     if isinstance(answer, str | bytes):
         raise NotAnAnswer("that is text; write numbers without quotation marks")
     if isinstance(answer, dict | set | frozenset):

@@ -1,0 +1,118 @@
+"""Exercises whose answer is a program: right, wrong, failing, hanging and useless programs on real ranks."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+from collectlab import semantics
+from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+
+EXERCISES = {
+    f"{lesson}.{name}": found
+    for lesson in cl.exercises.__all__
+    for name, found in vars(getattr(cl.exercises, lesson)).items()
+    if isinstance(found, ProgramExercise)
+}
+SAMPLE = ProgramExercise(
+    "Add the arrays of all ranks.",
+    inputs=lambda nranks: [np.arange(3) + 10**rank for rank in range(nranks)],
+    expected=semantics.all_reduce,
+    why="every rank has the sum.",
+    mistakes=(ProgramMistake("gathered", semantics.all_gather, "the arrays stand side by side."),),
+    reserved={"Allreduce": "Allreduce does all of it."},
+    ranks=(2, 3),
+    timeout=2,
+)
+
+
+def by_hand(ctx, x):
+    gathered = np.empty(x.size * ctx.nranks, x.dtype)
+    ctx.comm.Allgather(x, gathered)
+    return gathered.reshape(ctx.nranks, x.size).sum(axis=0)
+
+
+def side_by_side(ctx, x):
+    gathered = np.empty(x.size * ctx.nranks, x.dtype)
+    ctx.comm.Allgather(x, gathered)
+    return gathered
+
+
+def of_two(ctx, x):
+    gathered = side_by_side(ctx, x)
+    return gathered[: x.size] + gathered[x.size : 2 * x.size]
+
+
+def by_the_library(ctx, x):
+    total = np.empty_like(x)
+    ctx.comm.Allreduce(x, total)
+    return total
+
+
+def raises(ctx, x):
+    if ctx.rank == 1:
+        raise ValueError("too many")
+    ctx.comm.Barrier()
+
+
+def hangs(ctx, x):
+    if ctx.rank == 0:
+        ctx.comm.Barrier()
+    return x
+
+
+def test_a_right_program_passes():
+    verdict = SAMPLE(by_hand)
+    assert verdict and verdict.text == "right on 2 and 3 ranks: every rank has the sum."
+    assert SAMPLE(lambda ctx, x: by_hand(ctx, x).tolist())
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake", "said"),
+    [
+        (side_by_side, "gathered", "on 2 ranks the arrays stand side by side."),
+        (of_two, None, "right on 2 ranks, but on 3 the result is wrong. Rank 0 was given [1, 2, 3] and returned"),
+        (by_the_library, "calls Allreduce", "Allreduce does all of it."),
+        (raises, "fails", "rank 1 raised ValueError: too many"),
+        (hangs, "hangs", "rank 0 was waiting in Barrier"),
+        (lambda ctx, x: None, "kind", "rank 0 returns None"),
+        (lambda ctx, x: "sum", "kind", "that is text"),
+        (lambda ctx, x: x[:1], None, "that is a list of 1 number, and a list of 3 numbers is expected"),
+        (lambda ctx, x: ctx.comm, "fails", "exists only in its rank"),
+        (lambda ctx: 3, "arguments", "program(ctx, x)"),
+        (lambda ctx, x: ..., "unanswered", "no answer yet"),
+    ],
+)
+def test_a_wrong_program_is_told_what_is_wrong(program, mistake, said, capsys):
+    verdict = SAMPLE(program)
+    assert not verdict and verdict.mistake == mistake and said in verdict.text
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_lines_of_a_failing_program_are_cited():
+    text = SAMPLE(raises).text
+    assert 'raise ValueError("too many")' in text and "rank 0 was waiting in Barrier" in text
+    assert text == SAMPLE(raises).text
+
+
+@pytest.mark.parametrize("exercise", [SAMPLE, *EXERCISES.values()], ids=["sample", *EXERCISES])
+@pytest.mark.parametrize("answer", [..., None, 3, "text", np.arange(3), float("nan"), [], len, object(), np.empty])
+def test_what_is_no_program_gets_a_sentence(exercise, answer):
+    verdict = dataclasses.replace(exercise, timeout=2)(answer)
+    assert not verdict and verdict.text.startswith("no answer yet" if answer is ... else "not yet: ")
+    assert " at 0x" not in verdict.text
+
+
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+def test_at_least_five_wrong_programs_are_told_apart(exercise):
+    """What the rules expect of wrong programs; that such programs return it is tested beside each exercise."""
+    assert len({m.name for m in exercise.mistakes}) == len({m.message for m in exercise.mistakes}) >= 5
+    results = {
+        m.name: [[np.asarray(r).tolist() for r in m.wrong(exercise.inputs(n))] for n in exercise.ranks]
+        for m in exercise.mistakes
+    }
+    right = [[np.asarray(r).tolist() for r in exercise.expected(exercise.inputs(n))] for n in exercise.ranks]
+    assert right not in results.values()
+    assert all(a != b for a, b in itertools.combinations(results.values(), 2))
