@@ -414,7 +414,7 @@ def counts(library, operation, **named):
                one row per rank. Only MPI has these calls; another library is a ValueError.
     """
     call = f"counts({library!r}, {operation!r}{''.join(f', {k}={v!r}' for k, v in named.items())})"
-    if operation not in VARIABLE_CALLS:
+    if not isinstance(operation, str) or operation not in VARIABLE_CALLS:
         raise ValueError(f"{call}: operation is one of {', '.join(VARIABLE_CALLS)}, not {operation!r}")
     spelled = VARIABLE_CALLS[operation]
     library = _library(call, library)
@@ -565,9 +565,10 @@ def _library(call, library):
 
 def _spelled(call, library, operation):
     library = _library(call, library)
-    if operation in CALLS:
+    known = isinstance(operation, str)
+    if known and operation in CALLS:
         return library, CALLS[operation][library]
-    if operation in VARIABLE_CALLS:
+    if known and operation in VARIABLE_CALLS:
         function = VARIABLE_CALLS[operation].function
         if library == "MPI":
             raise ValueError(f"{call}: {function} takes one count per rank; use payload.counts")

@@ -196,7 +196,7 @@ def _at_root(call, result, root, nranks):
 
 
 def _reduction(call, arrays, op):
-    if op not in OPS:
+    if not isinstance(op, str) or op not in OPS:
         raise ValueError(f"{call}: op is one of {', '.join(OPS)}, not {op!r}")
     dtype, nranks = arrays[0].dtype, len(arrays)
     if dtype.kind == "c" and op in ("min", "max"):
