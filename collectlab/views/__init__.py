@@ -2,5 +2,6 @@
 
 from collectlab.views.ownership import ownership
 from collectlab.views.payload_counter import payload_counter
+from collectlab.views.rank_map import rank_map
 
-__all__ = ["ownership", "payload_counter"]
+__all__ = ["ownership", "payload_counter", "rank_map"]

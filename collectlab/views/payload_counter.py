@@ -157,7 +157,7 @@ class PayloadCounter(View):
             weight = "bold" if library == now["library"] else "normal"
             for x, cell, width in ((0, library, 100), (_LEFT - _MARGIN, function, 210), (340, names, room - 340)):
                 drawing.label(_MARGIN + x, y + 44 + 22 * row, fitting([cell], width, 10, weight), 10, weight)
-        drawing.box(_MARGIN, y + 114, room, 28, face="#f2f2f2")
+        drawing.box(_MARGIN, y + 114, room, 28, edge=palette.LINE)
         drawing.label(_MARGIN + 10, y + 128, NOT, 10)
 
     def _bar(self, drawing, y, side, elements, unit, longest):
@@ -196,7 +196,7 @@ class PayloadCounter(View):
         wide, middle = elements * scale / blocks, y + _TALL / 2
         if blocks > MOST_BLOCKS:
             each = _number(elements // blocks, "element")
-            drawing.box(_LEFT, y, wide * blocks, _TALL, face="#ececec", edge=palette.INK)
+            drawing.box(_LEFT, y, wide * blocks, _TALL, face="#dddddd", edge=palette.INK)
             _plate(drawing, _LEFT, y, wide * blocks, [
                 f"{blocks} blocks of {each}, too many to draw one by one", f"{blocks} blocks of {each}",
                 f"{blocks} blocks",
@@ -212,7 +212,7 @@ class PayloadCounter(View):
                 )
             else:
                 texts = [{"send": "its input", "receive": "its result"}[side], side, ""]
-                drawing.box(x, y, wide, _TALL, "#ececec", palette.LINE)
+                drawing.box(x, y, wide, _TALL, "#dddddd", palette.LINE)
             drawing.box(x, y, wide, _TALL, edge=palette.INK, line=1.2, layer=3)
             _plate(drawing, x, y, wide, texts)
         if elements <= MOST_TICKS and scale >= 6:
