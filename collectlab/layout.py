@@ -8,6 +8,7 @@ import json
 import math
 import operator
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -26,17 +27,18 @@ class Partition:
     padding: int = 0
 
     def __post_init__(self):
-        counts = tuple(_whole("Partition", "each count", c, 0) for c in self.counts)
-        if not counts:
-            raise ValueError("Partition: counts needs one entry per rank, at least one")
+        counts = tuple(
+            _whole("Partition", "each count", c, 0) for c in _listed("Partition", "counts", self.counts)
+        )
         object.__setattr__(self, "counts", counts)
-        if not 0 <= _whole("Partition", "padding", self.padding, 0) <= self.total:
+        object.__setattr__(self, "padding", _whole("Partition", "padding", self.padding, 0))
+        if self.padding > self.total:
             raise ValueError(f"Partition: padding is 0 to {self.total}, the whole vector, not {self.padding}")
 
     @classmethod
     def of(cls, counts):
         """The given counts, one per rank."""
-        return cls(tuple(counts))
+        return cls(counts)
 
     @classmethod
     def equal(cls, total, nranks):
@@ -70,8 +72,8 @@ class Partition:
     def aligned(cls, total, nranks, itemsize, align_bytes):
         """Blocks that start on a multiple of ``align_bytes``, as even as that allows, without padding.
 
-        ``itemsize`` is the bytes of one element (``np.dtype("float16").itemsize`` is 2, complex128 has 16).
-        Only the last block that is not empty may have an odd length.
+        ``itemsize`` is the bytes of one element: 2 for float16, 16 for complex128 (``np.dtype(...).itemsize``).
+        The last ranks may hold less than the others, or nothing; an empty block starts where the vector ends.
         """
         total, nranks = _size("aligned", total, nranks)
         itemsize = _whole("Partition.aligned", "itemsize", itemsize, 1)
@@ -102,7 +104,7 @@ class Partition:
         return tuple(max(0, min(c, data - d)) for c, d in zip(self.counts, self.displacements, strict=True))
 
     def slice(self, rank):
-        """The slice of the vector that the rank holds; empty where its count is zero."""
+        """The slice of the vector that the rank holds, padding included; empty where its count is zero."""
         if not 0 <= operator.index(rank) < self.nranks:
             raise IndexError(f"slice(rank={rank}): ranks are 0 to {self.nranks - 1}")
         start = self.displacements[rank]
@@ -111,7 +113,7 @@ class Partition:
     def owner(self, index):
         """The rank whose block holds the element; a rank with an empty block owns nothing."""
         if not 0 <= operator.index(index) < self.total:
-            raise IndexError(f"owner(index={index}): the vector has {self.total} elements, 0 to {self.total - 1}")
+            raise IndexError(f"owner(index={index}): the vector has {self.total} elements, numbered from 0")
         return bisect_right(self.displacements, index) - 1
 
     def owners(self):
@@ -123,12 +125,15 @@ class Partition:
         return np.arange(self.total) >= self.total - self.padding
 
     def __str__(self):
-        padding = f", {self.padding} of them padding" * bool(self.padding)
-        lines = [f"{self.total} elements on {self.nranks} ranks{padding}"]
-        for rank in range(self.nranks):
+        lines = [f"{self._amount(self.total, self.padding)} on {self.nranks} rank{'s' * (self.nranks > 1)}"]
+        for rank, (count, data) in enumerate(zip(self.counts, self.data_counts, strict=True)):
             part = self.slice(rank)
-            lines.append(f"  rank {rank}  {part.start}:{part.stop}  ({self.counts[rank]})")
+            lines.append(f"rank {rank} holds {part.start}:{part.stop}, {self._amount(count, count - data)}")
         return "\n".join(lines)
+
+    @staticmethod
+    def _amount(count, padding):
+        return f"{count} element{'s' * (count != 1)}" + f" ({padding} of padding)" * bool(padding)
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Move:
-    """What one device holds under two rank maps: its ranks, and their slices of the vector."""
+    """What one device holds under two rank maps: its ranks, and their slices of the vector, in rank order."""
 
     device: str
     ranks_before: tuple
@@ -159,12 +164,15 @@ class Move:
     @property
     def changed(self):
         """Whether the device ends up with other elements than before."""
-        return self.slices_before != self.slices_after
+        before, after = ([part for part in parts if part.start < part.stop] for parts in self._slices())
+        return before != after
 
     def __str__(self):
-        before = _holding(self.ranks_before, self.slices_before)
-        after = _holding(self.ranks_after, self.slices_after)
+        before, after = map(_holding, (self.ranks_before, self.ranks_after), self._slices())
         return f"{self.device}: {before} -> {after}" if before != after else f"{self.device}: stays {before}"
+
+    def _slices(self):
+        return self.slices_before, self.slices_after
 
 
 class RankMap:
@@ -178,35 +186,34 @@ class RankMap:
     HOST = "localhost"
 
     def __init__(self, places):
-        seen = {}
-        made = []
-        for rank, place in enumerate(places):
+        ranks_on, made = Counter(), []
+        for rank, place in enumerate(_listed("RankMap", "places", places)):
             host, device = _host_and_device(rank, place)
-            seen[host] = seen.get(host, -1) + 1
-            made.append(Place(host, device, seen[host]))
-        if not made:
-            raise ValueError("RankMap: places needs one entry per rank, at least one")
+            made.append(Place(host, device, ranks_on[host]))
+            ranks_on[host] += 1
         self._places = tuple(made)
 
     @classmethod
     def local(cls, nranks, devices=None):
         """``nranks`` ranks on this host, on the named devices, or on cpu:0, cpu:1, ... if none are named."""
         nranks = _whole("RankMap.local", "nranks", nranks, 1)
-        devices = [f"cpu:{rank}" for rank in range(nranks)] if devices is None else list(devices)
-        if len(devices) != nranks:
-            raise ValueError(f"RankMap.local(nranks={nranks}): {len(devices)} devices are named; name one per rank")
-        return cls(devices)
+        rank_map = cls([f"cpu:{rank}" for rank in range(nranks)] if devices is None else devices)
+        if rank_map.nranks != nranks:
+            raise ValueError(
+                f"RankMap.local: devices needs one name per rank, {nranks}, not {rank_map.nranks}"
+            )
+        return rank_map
 
     @classmethod
     def from_json(cls, text):
         """The map that ``to_json`` wrote."""
         try:
-            ranks = json.loads(text)["ranks"]
-            rank_map = cls([Place(**place) for place in ranks])
+            places = [Place(**place) for place in json.loads(text)["ranks"]]
+            rank_map = cls(places)
         except (TypeError, ValueError, KeyError) as error:
-            form = '{"ranks": [{"host", "device", "local_rank"}, ...]}'
-            raise ValueError(f"RankMap.from_json: expected {form}: {error}") from error
-        if [place.local_rank for place in rank_map.places] != [place["local_rank"] for place in ranks]:
+            form = '{"ranks": [{"host": ..., "device": ..., "local_rank": ...}, ...]}'
+            raise ValueError(f"RankMap.from_json: the text is no {form}: {error!r}") from error
+        if list(rank_map.places) != places:
             raise ValueError("RankMap.from_json: local ranks are not numbered in rank order within each host")
         return rank_map
 
@@ -245,22 +252,28 @@ class RankMap:
         """The one rank on the device, which is named as in ``devices``."""
         ranks = [rank for rank, name in enumerate(self.devices) if name == device]
         if len(ranks) != 1:
-            why = f"ranks {ranks} share it" if ranks else f"the devices are {', '.join(dict.fromkeys(self.devices))}"
+            why = (
+                f"ranks {ranks} share it"
+                if ranks
+                else f"the devices are {', '.join(dict.fromkeys(self.devices))}"
+            )
             raise ValueError(f"rank_of({device!r}): {why}")
         return ranks[0]
 
     def swap(self, a, b):
         """The map in which ranks a and b have changed places."""
-        order = list(range(self.nranks))
-        self[a], self[b]
-        order[a], order[b] = b, a
-        return self.reorder(order)
+        places = list(self._places)
+        places[a], places[b] = self[b], self[a]
+        return RankMap(places)
 
     def reorder(self, order):
         """The map in which rank r lives where rank ``order[r]`` lived."""
-        if sorted(order) != list(range(self.nranks)):
+        ranks = [
+            _whole("reorder", "each entry of order", rank, 0) for rank in _listed("reorder", "order", order)
+        ]
+        if sorted(ranks) != list(range(self.nranks)):
             raise ValueError(f"reorder({order!r}): order names each rank, 0 to {self.nranks - 1}, once")
-        return RankMap([self._places[rank] for rank in order])
+        return RankMap([self._places[rank] for rank in ranks])
 
     def moves(self, other, partition):
         """What each device holds of the partition under this map and under ``other``.
@@ -280,7 +293,9 @@ class RankMap:
                 for rank_map in (self, other)
             )
             slices = (tuple(partition.slice(rank) for rank in ranks) for ranks in (before, after))
-            moves.append(Move(_label(Place(host, device), {*self.hosts, *other.hosts}), before, after, *slices))
+            moves.append(
+                Move(_label(Place(host, device), {*self.hosts, *other.hosts}), before, after, *slices)
+            )
         return moves
 
     def __eq__(self, other):
@@ -301,9 +316,19 @@ class RankMap:
 
 
 def _whole(call, name, value, least):
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
+    if not is_whole or operator.index(value) < least:
         raise ValueError(f"{call}: {name} is a whole number, {least} or more, not {value!r}")
     return operator.index(value)
+
+
+def _listed(call, name, values):
+    if isinstance(values, str | bytes | dict) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{call}: {name} is a list with one entry per rank, not {values!r}")
+    values = list(values)
+    if not values:
+        raise ValueError(f"{call}: {name} needs one entry per rank, at least one")
+    return values
 
 
 def _size(constructor, total, nranks):
@@ -322,7 +347,9 @@ def _host_and_device(rank, place):
         else (None, None)
     )
     if not (isinstance(host, str) and isinstance(device, str) and host and device):
-        raise TypeError(f"RankMap: rank {rank} is {place!r}; give a device name, a (host, device) pair or a Place")
+        raise TypeError(
+            f"RankMap: rank {rank} is {place!r}; give a device name, a (host, device) pair or a Place"
+        )
     return host, device
 
 
