@@ -1,0 +1,99 @@
+"""launch/lab, for real: JupyterLab on loopback, for those who know the token, with the start page open."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """Keyword arguments that start a command of the checkout in this environment, with a home of its own."""
+    home = tmp_path_factory.mktemp("home")
+    outside = ("JUPYTER", "CONDA", "XDG")
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+    return {
+        "env": keep | {"VIRTUAL_ENV": sys.prefix, "HOME": str(home)},
+        "stdin": subprocess.DEVNULL,
+        "text": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def lab(course):
+    """The running server's addresses, as it prints them: port, page and token."""
+    command = [ROOT / "launch" / "lab", "--no-browser"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, **course)
+    try:
+        for line in process.stderr:
+            if url := re.search(r"http://127\.0\.0\.1:(\d+)/lab/tree/(\S+)\?token=(\w+)", line):
+                break
+            assert "Use Control-C to stop this server" not in line, (
+                "the addresses printed do not name the page"
+            )
+        else:
+            pytest.fail(f"launch/lab ended with {process.wait()} and printed no address")
+        while True:  # the addresses are printed shortly before the server listens
+            try:
+                socket.create_connection(("127.0.0.1", int(url[1]))).close()
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None, "launch/lab ended"
+                time.sleep(0.01)
+        yield url.groups()
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def ask(lab, path, token=""):
+    port, _, _ = lab
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}")
+    if token:
+        request.add_header("Authorization", f"token {token}")
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def test_the_token_opens_the_course(lab):
+    _, page, token = lab
+    assert page == min(path.name for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    assert ask(lab, f"api/contents/{page}?content=0", token)["writable"]
+
+
+def test_without_the_token_the_door_is_shut(lab):
+    for token in ("", "guessed"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask(lab, "api/contents", token)
+
+
+def test_loopback_only(lab):
+    port = f"{int(lab[0]):04X}"
+    listening = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if not Path(table).exists():
+            continue
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == "0A" and local.endswith(f":{port}"):
+                listening.append(local)
+    assert listening == [f"0100007F:{port}"]
+
+
+def test_check_runs_the_first_notebook_on_ranks(course):
+    check = subprocess.run([ROOT / "launch" / "lab", "--check"], capture_output=True, **course)
+    assert check.returncode == 0, check.stderr
+    *results, last = check.stdout.splitlines()
+    assert any(results)
+    directory = Path(last.removeprefix("run directory: "))
+    assert directory.is_dir() and directory.is_relative_to(course["env"]["HOME"])
