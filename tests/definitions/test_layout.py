@@ -1,5 +1,6 @@
 """Partition and RankMap: who owns an element, and what moves when ranks change places; wrong ones are noticed."""
 
+import pickle
 from bisect import bisect_left
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectlab import semantics
 from collectlab.layout import Partition, Place, RankMap
 
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=17)
@@ -91,10 +93,32 @@ def test_aligned_blocks_start_on_a_boundary_and_are_as_even_as_that_allows(size,
 
 
 def test_a_partition_is_printed_by_rank():
-    assert str(Partition.padded(5, 2)) == (
-        "6 elements on 2 ranks, 1 of them padding\n  rank 0  0:3  (3)\n  rank 1  3:6  (3)"
-    )
-    assert str(Partition.of([2, 0])) == "2 elements on 2 ranks\n  rank 0  0:2  (2)\n  rank 1  2:2  (0)"
+    assert str(Partition.padded(5, 2)).splitlines() == [
+        "6 elements (1 of padding) on 2 ranks",
+        "rank 0 holds 0:3, 3 elements",
+        "rank 1 holds 3:6, 3 elements (1 of padding)",
+    ]
+    assert str(Partition.of([1])).splitlines() == ["1 element on 1 rank", "rank 0 holds 0:1, 1 element"]
+    assert str(Partition.of([0, 1])).splitlines()[1] == "rank 0 holds 0:0, 0 elements"
+
+
+def test_partitions_by_hand():
+    assert Partition.uneven(10, 4) == Partition.of([3, 3, 2, 2])
+    assert Partition.uneven(10, 4).displacements == (0, 3, 6, 8)
+    assert Partition.padded(10, 4) == Partition((3, 3, 3, 3), padding=2)
+    assert Partition.padded(10, 4, multiple=8).data_counts == (8, 2, 0, 0)
+    assert Partition.aligned(10, 4, itemsize=4, align_bytes=16).counts == (4, 4, 2, 0)
+    assert Partition.of([0, 2, 0, 1, 0]).owners().tolist() == [1, 1, 3]
+    assert len({Partition.of([1, 2]), Partition.of((1, 2)), Partition.of(np.array([1, 2]))}) == 1
+
+
+def test_padding_turns_an_indivisible_sum_into_a_divisible_one():
+    xs = [np.arange(10) * 10**rank for rank in range(4)]
+    partition = Partition.padded(10, 4)
+    shards = semantics.reduce_scatter([np.pad(x, (0, partition.padding)) for x in xs])
+    data = [shard[:count] for shard, count in zip(shards, partition.data_counts, strict=True)]
+    assert [len(x) for x in data] == [3, 3, 3, 1]
+    assert semantics.all_gather_v(data)[2].tolist() == sum(xs).tolist()
 
 
 class OwnerIgnoresEmptyBlocks(Partition):
@@ -182,7 +206,7 @@ def test_json_and_repr_bring_the_map_back(pairs):
     rank_map = RankMap(pairs)
     assert RankMap.from_json(rank_map.to_json()) == rank_map
     assert eval(repr(rank_map), {"RankMap": RankMap}) == rank_map
-    assert RankMap(rank_map.places) == rank_map
+    assert RankMap(rank_map.places) == pickle.loads(pickle.dumps(rank_map)) == rank_map
     assert str(rank_map).count("\n") == len(pairs)
 
 
@@ -195,6 +219,7 @@ def test_moves_are_what_a_walk_over_all_elements_finds(pairs, data):
     moves = before.moves(after, partition)
     assert [move.device for move in moves] == list(dict.fromkeys(before.devices + after.devices))
     for move in moves:
+        both = []
         for rank_map, ranks, slices in (
             (before, move.ranks_before, move.slices_before),
             (after, move.ranks_after, move.slices_after),
@@ -202,7 +227,49 @@ def test_moves_are_what_a_walk_over_all_elements_finds(pairs, data):
             held = [i for i in range(partition.total) if rank_map.devices[partition.owner(i)] == move.device]
             assert sorted(i for part in slices for i in range(part.start, part.stop)) == held
             assert list(ranks) == [r for r, device in enumerate(rank_map.devices) if device == move.device]
-        assert move.changed == (move.slices_before != move.slices_after)
+            both.append(held)
+        assert move.changed == (both[0] != both[1])
+
+
+@settings(deadline=None)
+@given(st.permutations(range(7)), st.lists(st.integers(0, 4), min_size=7, max_size=7))
+def test_moves_say_what_a_reduce_scatter_leaves_on_each_device(order, wanted):
+    """Each device keeps its contribution; under the new map it gets the block of its new rank."""
+    partition, before = Partition.of(wanted), RankMap(list("ABCDEFG"))
+    after = before.reorder(order)
+    own = {device: np.arange(partition.total) * 10**n for n, device in enumerate(before.devices)}
+    for rank_map, which in ((before, "slices_before"), (after, "slices_after")):
+        blocks = semantics.reduce_scatter_v([own[device] for device in rank_map.devices], partition)
+        for move in before.moves(after, partition):
+            (part,) = getattr(move, which)
+            assert blocks[rank_map.rank_of(move.device)].tolist() == sum(own.values())[part].tolist()
+
+
+def test_a_device_may_stay_leave_arrive_or_hold_several_ranks():
+    moves = RankMap(["A", "B", "C", "C"]).moves(RankMap(["A", "D", "C", "B"]), Partition.equal(8, 4))
+    assert [str(move) for move in moves] == [
+        "A: stays rank 0 with 0:2",
+        "B: rank 1 with 2:4 -> rank 3 with 6:8",
+        "C: rank 2 with 4:6 and rank 3 with 6:8 -> rank 2 with 4:6",
+        "D: no rank, nothing -> rank 1 with 2:4",
+    ]
+    assert [move.changed for move in moves] == [False, True, True, True]
+
+
+def test_the_same_device_name_on_two_hosts_is_two_devices():
+    one, two = RankMap([("n1", "cuda:0"), ("n1", "cuda:1")]), RankMap([("n1", "cuda:0"), ("n2", "cuda:0")])
+    assert [str(move) for move in one.moves(two, Partition.equal(4, 2))] == [
+        "n1/cuda:0: stays rank 0 with 0:2",
+        "n1/cuda:1: rank 1 with 2:4 -> no rank, nothing",
+        "n2/cuda:0: no rank, nothing -> rank 1 with 2:4",
+    ]
+
+
+def test_a_rank_may_change_without_an_element_moving():
+    before = RankMap(["A", "B", "C"])
+    moves = before.moves(before.swap(0, 2), Partition.of([0, 4, 0]))
+    assert [move.changed for move in moves] == [False] * 3
+    assert str(moves[0]) == "A: rank 0 with 0:0 -> rank 2 with 4:4"
 
 
 def test_two_devices_change_ranks():
@@ -268,8 +335,43 @@ BAD = {
     ),
     "rank": (lambda: Partition.equal(4, 2).slice(2), IndexError, r"slice\(rank=2\): ranks are 0 to 1"),
     "negative rank": (lambda: Partition.equal(4, 2).slice(-1), IndexError, "ranks are 0 to 1"),
-    "index": (lambda: Partition.equal(4, 2).owner(4), IndexError, "the vector has 4 elements, 0 to 3"),
+    "index": (
+        lambda: Partition.equal(4, 2).owner(4),
+        IndexError,
+        "the vector has 4 elements, numbered from 0",
+    ),
     "owner in an empty vector": (lambda: Partition.of([0]).owner(0), IndexError, "the vector has 0 elements"),
+    "counts in one number": (
+        lambda: Partition.of(4),
+        TypeError,
+        "counts is a list with one entry per rank, not 4",
+    ),
+    "counts in words": (lambda: Partition.of("34"), TypeError, "counts is a list .* not '34'"),
+    "bool": (lambda: Partition.of(np.array([True])), ValueError, "each count is a whole number"),
+    "padding below zero": (lambda: Partition((1,), -1), ValueError, "padding is a whole number, 0 or more"),
+    "one device for all": (
+        lambda: RankMap("cuda:0"),
+        TypeError,
+        "places is a list with one entry per rank, not 'cuda:0'",
+    ),
+    "a number for a map": (lambda: RankMap(4), TypeError, "places is a list with one entry per rank, not 4"),
+    "a triple": (lambda: RankMap([("n1", "A", 0)]), TypeError, r"rank 0 is .* a \(host, device\) pair"),
+    "order in names": (
+        lambda: AB.reorder(["B", "A"]),
+        ValueError,
+        "each entry of order is a whole number, 0 or more, not 'B'",
+    ),
+    "json without a device": (
+        lambda: RankMap.from_json('{"ranks": [{"host": "n1"}]}'),
+        ValueError,
+        "from_json: the text is no .*missing.*'device'",
+    ),
+    "json of no rank": (lambda: RankMap.from_json('{"ranks": []}'), ValueError, "from_json.*at least one"),
+    "json of a newer version": (
+        lambda: RankMap.from_json('{"ranks": [{"host": "n", "device": "A", "local_rank": 0, "numa": 1}]}'),
+        ValueError,
+        "from_json.*unexpected.*numa",
+    ),
     "no places": (lambda: RankMap([]), ValueError, "places needs one entry per rank, at least one"),
     "a number for a place": (
         lambda: RankMap(["A", 1]),
@@ -277,7 +379,7 @@ BAD = {
         r"rank 1 is 1; give a device name, a \(host, device\)",
     ),
     "an empty name": (lambda: RankMap([""]), TypeError, "rank 0 is ''"),
-    "devices": (lambda: RankMap.local(2, ["A"]), ValueError, "1 devices are named; name one per rank"),
+    "devices": (lambda: RankMap.local(2, ["A"]), ValueError, "devices needs one name per rank, 2, not 1"),
     "map rank": (lambda: AB[2], IndexError, "rank 2: ranks are 0 to 1"),
     "swap": (lambda: AB.swap(0, 2), IndexError, "rank 2: ranks are 0 to 1"),
     "order": (lambda: AB.reorder([0, 0]), ValueError, "order names each rank, 0 to 1, once"),
@@ -288,11 +390,11 @@ BAD = {
         ValueError,
         "must have the same rank count",
     ),
-    "json": (lambda: RankMap.from_json("[]"), ValueError, "RankMap.from_json: expected"),
+    "json": (lambda: RankMap.from_json("[]"), ValueError, "RankMap.from_json: the text is no"),
     "half of a json": (
         lambda: RankMap.from_json('{"ranks": [{"host": "n"'),
         ValueError,
-        "RankMap.from_json: expected",
+        "RankMap.from_json: the text is no",
     ),
     "json of another numbering": (
         lambda: RankMap.from_json('{"ranks": [{"host": "n", "device": "A", "local_rank": 1}]}'),
