@@ -100,7 +100,8 @@ def _run_notebook(options):
         for path in left:
             print(f"run directory: {path}")
     if failed is not None:
-        print(f"collectlab: {options.file}: {failed.ename}: {failed.evalue}", file=sys.stderr)
+        why = f"{failed.ename}: {failed.evalue}" if failed.ename else str(failed).strip().splitlines()[-1]
+        print(f"collectlab: {options.file}: {why}", file=sys.stderr)
     elif options.save:
         draft = f"{options.file}.{os.getpid()}"
         nbformat.write(notebook, draft)
