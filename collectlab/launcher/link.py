@@ -77,11 +77,13 @@ class Link:
 def listen(link, ranks):
     """Hand the messages of `link` to what the weak reference `ranks` refers to, as long as that is there."""
     last = None
-    for message in link.messages():
-        if message["op"] == "gone":
-            last = message
-        elif (there := ranks()) is not None:
-            there._take(message)
-            del there
-    if (there := ranks()) is not None:
-        there._bury(link, last)
+    try:
+        for message in link.messages():
+            if message["op"] == "gone":
+                last = message
+            elif (there := ranks()) is not None:
+                there._take(message)
+                del there
+    finally:
+        if (there := ranks()) is not None:
+            there._bury(link, last)

@@ -214,16 +214,21 @@ class Ranks:
     def _bury(self, there, last):
         """The supervisor has gone, with the message `last` or, when it was killed, without."""
         with self._changed:
-            if last is None:
-                left = sweep.kill(there.tag)
-                cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
-                last = {"value": ended_by(cause, self.nranks), "runs": {}}
-            for key, found in self._runs.items():
-                found._end(last["runs"].get(key) or rundir.end(found.path, last["value"]))
-            self._runs.clear()
-            self._link = self.places = None
-            self._last = last["value"]
-            self._changed.notify_all()
+            try:
+                if last is None:
+                    left = sweep.kill(there.tag)
+                    cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
+                    last = {"value": ended_by(cause, self.nranks), "runs": {}}
+                self._last = last["value"]
+                other = self._last  # the end of a run that crossed the last message
+                if last["runs"] or other["cause"]["kind"] != "supervisor gone":
+                    other = ended_by({"kind": "not started"}, self.nranks, "not started")
+                for key, found in self._runs.items():
+                    found._end(last["runs"].get(key) or rundir.end(found.path, other))
+            finally:
+                self._runs.clear()
+                self._link = self.places = None
+                self._changed.notify_all()
 
     def _look(self, found):
         """Where the ranks of a run are that goes on, or None."""

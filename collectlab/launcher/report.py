@@ -157,22 +157,18 @@ def _doing(rank, waiting):
 
 
 def _disagreement(ranks):
-    """Ranks whose collectives of the same number differ in name, or in count where it must be the same."""
+    """The first collective in whose name the ranks differ, or in its count where that must be the same."""
     calls = {}
     for i, rank in enumerate(ranks):
-        where = rank.get("where")
-        if where and where["numbered"]:
-            name = where["call"]
-            same = name in _SAME_COUNT
-            kind = (name, where["count"] if same else None, where["dtype"] if same else None)
-            calls.setdefault(where["calls"], {}).setdefault(kind, []).append(i)
-    lines = []
+        for number, (name, dtype, count) in (rank.get("where") or {}).get("history", {}).items():
+            kind = (name, count, dtype) if name in _SAME_COUNT else (name, None, None)
+            calls.setdefault(int(number), {}).setdefault(kind, []).append(i)
     for number, kinds in sorted(calls.items()):
-        known = {kind for kind in kinds if kind[1] is not None} or set(kinds)
+        known = {kind for kind in kinds if kind[1] is not None}
         if len({kind[0] for kind in kinds}) > 1 or len(known) > 1:
             said = "; ".join(f"{_names(who)} called {_call(*kind)}" for kind, who in kinds.items())
-            lines.append(f"the ranks disagree about their {_nth(number)} collective: {said}")
-    return lines
+            return [f"the ranks disagree about their {_nth(number)} collective: {said}"]
+    return []
 
 
 def _call(name, count, dtype):

@@ -151,7 +151,7 @@ class Run:
         if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < self.nranks:
             raise IndexError(f"log({rank!r}): {self!r} has ranks 0 to {self.nranks - 1}")
         try:
-            with open(os.path.join(self.path, f"log.{rank:d}"), errors="replace") as f:
+            with open(os.path.join(self.path, f"log.{rank:d}"), errors="replace", newline="") as f:
                 return f.read()
         except FileNotFoundError:
             return ""
@@ -173,7 +173,7 @@ class Run:
         return f"Run({self.spec['program']} on {n} rank{'s' * (n > 1)}: {self.status})"
 
 
-def ended_by(cause, nranks):
+def ended_by(cause, nranks, state="stopped"):
     """The status of a run whose supervisor was killed before it could write one."""
     return {
         "version": rundir.VERSION,
@@ -181,7 +181,7 @@ def ended_by(cause, nranks):
         "cause": cause,
         "seconds": 0.0,
         "places": [None] * nranks,
-        "ranks": [{"state": "stopped"} for _ in range(nranks)],
+        "ranks": [{"state": state} for _ in range(nranks)],
     }
 
 

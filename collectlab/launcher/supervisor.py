@@ -231,8 +231,6 @@ class Supervisor:
         """The present run has ended on `rank`, and how."""
         if rank.end is None or rank.end["state"] == "returned" != how["state"]:
             rank.end = {**how, "seconds": time.time() - self.began if self.run else 0.0}
-            if rank.where is not None:
-                rank.end["where"] = self._where(rank)
         states = [r.end and r.end["state"] for r in self.ranks]
         if self.run and all(state == "returned" for state in states):
             value = self._finish(self.run, "done", None, [r.end for r in self.ranks])
@@ -279,7 +277,7 @@ class Supervisor:
         for number, rank in enumerate(self.ranks):
             words = rundir.tail(self.run["path"], number, 100) if self.run else ()
             for why in filter(None, map(_ABORT.match, words)):
-                rank.end = {"seconds": time.time() - self.began, **(rank.end or {"where": self._where(rank)})}
+                rank.end = {"seconds": time.time() - self.began, **(rank.end or {})}
                 rank.end.update(state="aborted", message=why[1])
         bad = [r for r in self.ranks if r.end and r.end["state"] not in ("lost", "returned")]
         lost = sorted((r for r in self.ranks if r.end and r.end["state"] == "lost"), key=lambda r: r.end["seconds"])
@@ -366,12 +364,11 @@ class Supervisor:
             before, sizes = sizes, [os.fstat(rank.stack).st_size for rank in going]
         looks = []
         for rank in self.ranks:
-            if rank.pid is None:
-                looks.append(rank.end or {"state": "not started"})
-            elif rank.end:
-                looks.append(rank.end)
-            else:
-                looks.append({"state": "stopped", "where": self._where(rank), "frames": self._stack(rank)})
+            look = rank.end or {"state": "not started"}
+            if rank.where is not None:
+                look = rank.end or {"state": "stopped", "frames": self._stack(rank)}
+                look = {**look, "where": self._where(rank)}
+            looks.append(look)
         return looks
 
     def _where(self, rank):

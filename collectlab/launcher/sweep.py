@@ -52,8 +52,8 @@ def kill(tag, spare=(), within=3.0):
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            except OSError:
+                pass  # it has ended, or it is another user's: then it is reported as left
         if time.monotonic() > end:
             return left
         _await_exit(left, 0.2)

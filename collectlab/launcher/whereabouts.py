@@ -15,6 +15,8 @@ STACK_SIGNAL = signal.SIGRTMIN + 6  # makes a rank write its Python stack, even 
 # version (odd while being written), numbered calls so far, inside, numbered, since, count, peer, line, done, total
 _FIXED = struct.Struct("<IIIIdqiidd")
 _WORDS = struct.Struct("<32s16s128s512s")  # call, dtype, function, file
+_CALL = struct.Struct("<i24s12s")  # count, call, dtype
+_HISTORY, _AT = 32, 2048  # the latest numbered calls that are kept, and where
 _NONE = -1
 
 
@@ -41,6 +43,8 @@ class Record:
         if words is None:
             words = self._text[code] = (code.co_name.encode()[:128], code.co_filename.encode()[-512:])
         self._version += 1
+        if numbered:
+            _CALL.pack_into(self._map, _AT + self._calls % _HISTORY * _CALL.size, count, call, dtype)
         _FIXED.pack_into(
             self._map, 0, self._version, self._calls, 1, numbered, time.time(), count, peer, frame.f_lineno,
             *self._progress,
@@ -58,12 +62,17 @@ class Record:
 
 
 def read(fd):
-    """What the record behind `fd` says, as a dict; `call` is None when the rank made no MPI call."""
+    """What the record behind `fd` says, as a dict; `call` is None when the rank made no MPI call.
+
+    `history` has name, dtype and count of the latest numbered calls, by number.
+    """
     for _ in range(100):
         data = os.pread(fd, SIZE, 0)
         version, calls, inside, numbered, since, count, peer, line, done, total = _FIXED.unpack_from(data)
         if version % 2 == 0:
             break
+    numbers = range(max(1, calls - _HISTORY + 1), calls + 1)
+    history = {n: _call(*_CALL.unpack_from(data, _AT + n % _HISTORY * _CALL.size)) for n in numbers}
     words = (w.rstrip(b"\0").decode(errors="replace") for w in _WORDS.unpack_from(data, _FIXED.size))
     call, dtype, function, file = words
     return {
@@ -79,4 +88,10 @@ def read(fd):
         "line": line,
         "function": function,
         "progress": [done, total],
+        "history": history,
     }
+
+
+def _call(count, call, dtype):
+    words = (word.rstrip(b"\0").decode(errors="replace") or None for word in (call, dtype))
+    return [*words, None if count == _NONE else count]

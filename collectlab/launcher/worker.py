@@ -192,9 +192,11 @@ def _run(message, context, record, fabrics):
     log = os.open(
         os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
     )
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for fd in (1, 2):
+        os.dup2(log, fd)
+        os.set_inheritable(fd, True)
+    if log > 2:  # it takes the place of a stream that an earlier program closed
+        os.close(log)
     # new ones, as an earlier program may have closed or replaced them; unbuffered, so that nothing is lost when
     # the process dies
     sys.stdout, sys.stderr = (

@@ -1,0 +1,268 @@
+"""A rank fails: who, how, where, and where the others were; afterwards nothing is left."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+
+
+class Odd(BaseException):
+    pass
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def on_rank_1(act):
+    def program(ctx):
+        if ctx.rank == 1:
+            act(ctx)
+        ctx.comm.Barrier()
+
+    return program
+
+
+def raise_value(ctx):
+    raise ValueError("first line\nsecond line")
+
+
+def raise_note(ctx):
+    error = ValueError("the message")
+    error.add_note("a note")
+    raise error
+
+
+def raise_group(ctx):
+    raise ExceptionGroup("several", [ValueError(1), TypeError(2)])
+
+
+def raise_odd(ctx):
+    raise Odd("x" * 5_000_000)
+
+
+def raise_mute(ctx):
+    raise Mute
+
+
+def raise_syntax(ctx):
+    eval("1 +")
+
+
+def recurse(ctx):
+    recurse(ctx)
+
+
+def with_output(act):
+    def program(ctx):
+        print("before the end", end="")
+        act()
+
+    return program
+
+
+def abort_world(ctx):
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Abort(3)
+
+
+def close_output(ctx):
+    os.close(1)
+    os.close(2)
+    print("nowhere")
+
+
+FAILURES = {
+    "raise": (raise_value, "raised ValueError: first line ...", 'raise ValueError("first line'),
+    "note": (raise_note, "raised ValueError: the message\n", "raise error"),
+    "group": (raise_group, "raised ExceptionGroup: several (2 sub-exceptions)", "raise ExceptionGroup"),
+    "odd": (raise_odd, "raised Odd: xxx", "raise Odd"),
+    "mute": (raise_mute, "raised Mute: its message cannot be shown", "raise Mute"),
+    "syntax": (raise_syntax, "raised SyntaxError: invalid syntax", 'eval("1 +")'),
+    "recursion": (recurse, "raised RecursionError: maximum recursion depth exceeded", "times)"),
+    "exit 0": (lambda ctx: sys.exit(0), "left by sys.exit(0)", "sys.exit(0)"),
+    "exit 3": (lambda ctx: sys.exit(3), "left by sys.exit(3)", "sys.exit(3)"),
+    "exit text": (lambda ctx: sys.exit("a farewell"), "left by sys.exit(1)", "        a farewell"),
+    "os._exit": (with_output(lambda: os._exit(5)), "with exit code 5", "before the end"),
+    "os._exit 0": (with_output(lambda: os._exit(0)), "with exit code 0", "before the end"),
+    "segfault": (with_output(lambda: ctypes.string_at(0)), "killed by SIGSEGV", "ctypes.string_at(0)"),
+    "abort": (with_output(os.abort), "killed by SIGABRT", "before the end"),
+    "kill": (with_output(lambda: os.kill(os.getpid(), signal.SIGKILL)), "killed by SIGKILL", "before the end"),
+    "group term": (with_output(lambda: os.killpg(0, signal.SIGTERM)), "killed by SIGTERM", "before the end"),
+    "guard": (lambda ctx: os.kill(os.getppid(), signal.SIGKILL), "lost", "watches over it"),
+    "Abort": (lambda ctx: ctx.comm.Abort(7), "called comm.Abort(7)", "run.log(1)"),
+    "Abort world": (abort_world, "was aborted by MPI: application called MPI_Abort", "run.log(1)"),
+    "closed output": (close_output, "raised OSError", "print("),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_one_rank_fails(case, capfd):
+    act, said, place = FAILURES[case]
+    run = cl.run(on_rank_1(act), ranks=3, device="cpu", timeout=30)
+    report = run.report()
+    assert run.status == "failed" and not run.ok
+    assert report.splitlines()[0].startswith("failed after") and "rank 1 " in report.splitlines()[0], report
+    assert said in report and place in report, report
+    if case not in ("guard", "Abort world"):  # there MPI kills the others before anyone can look
+        assert "ranks 0 and 2 were waiting in Barrier, their 1st collective" in report, report
+    assert "all ranks stopped" in report, report
+    assert capfd.readouterr().err.strip() == report.strip()
+    assert cl.attach(run.path).report() == report
+
+
+def test_all_ranks_fail_before_inside_and_after_a_collective():
+    def inside(ctx):
+        return ctx.comm.allreduce(ctx.rank, op=lambda a, b: {}["key"])
+
+    def after(ctx):
+        ctx.comm.Barrier()
+        return {}["key"]
+
+    run = cl.run(lambda ctx: {}["key"], ranks=3, device="cpu")
+    assert "ranks 0, 1 and 2 raised KeyError: 'key'" in run.report() and run.results == [None] * 3
+    run = cl.run(inside, ranks=3, device="cpu")
+    assert "raised KeyError" in run.report() and "waiting in allreduce, their 1st collective" in run.report()
+    assert ".pyx" not in run.report(), "a line of a compiled module means nothing to a learner"
+    run = cl.run(after, ranks=3, device="cpu")
+    assert "raised KeyError" in run.report() and 'return {}["key"]' in run.report()
+
+
+def disagree(ctx, case):
+    mine = np.zeros(4)
+    if case == "calls":
+        ctx.comm.Bcast(mine) if ctx.rank else ctx.comm.Allreduce(mine.copy(), mine)
+    elif case == "counts":
+        ctx.comm.Bcast(np.zeros(4 if ctx.rank else 1))
+        ctx.comm.Barrier()
+        time.sleep(60)
+    elif case == "big counts":
+        mine = np.zeros(4 + ctx.rank * 100000)
+        ctx.comm.Allreduce(mine.copy(), mine)
+    elif case == "dtypes":
+        mine = np.zeros(4, np.float32 if ctx.rank else np.float64)
+        ctx.comm.Allreduce(mine.copy(), mine)
+    elif case == "some":
+        ctx.comm.Barrier() if ctx.rank != 1 else None
+    elif case == "truncated":
+        if ctx.rank == 0:
+            ctx.comm.Send(np.zeros(4), 1)
+        elif ctx.rank == 1:
+            ctx.comm.Recv(np.zeros(2), 0)
+    elif case == "agree":
+        ctx.comm.Scatter(np.zeros(12) if ctx.rank == 0 else None, mine)
+        ctx.comm.Allgatherv(np.zeros(ctx.rank), [np.zeros(3), [0, 1, 2], [0, 0, 1], "d"])
+        half = ctx.comm.Split(ctx.rank == 0)
+        half.Barrier() if ctx.rank else half.allreduce(1)
+        time.sleep(60) if ctx.rank else ctx.comm.Barrier()
+
+
+WORDS = {
+    "calls": ["rank 0 called Allreduce with 4 elements of float64; ranks 1 and 2 called Bcast with 4 elements"],
+    "counts": ["rank 0 called Bcast with 1 element of float64; ranks 1 and 2 called Bcast with 4 elements"],
+    "big counts": ["rank 0 called Allreduce with 4 elements", "rank 1 called Allreduce with 100004 elements"],
+    "dtypes": ["rank 0 called Allreduce with 4 elements of float64; ranks 1 and 2", "4 elements of float32"],
+    "some": ["ranks 0 and 2 were waiting in Barrier, their 1st coll", "rank 1 returned after no collective calls"],
+    "truncated": ["rank 1 raised mpi4py.MPI.Exception: Message truncated", "ctx.comm.Recv(np.zeros(2), 0)"],
+    "agree": ["rank 0 was waiting in Barrier, its 3rd collective", "ranks 1 and 2 were not in an MPI call"],
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_ranks_that_disagree_are_told_so_in_words(case):
+    report = cl.run(disagree, case, ranks=3, device="cpu", timeout=1.5).report()
+    assert all(words in report for words in WORDS[case]), report
+    disagreed = case in ("calls", "counts", "big counts", "dtypes")
+    assert ("the ranks disagree about their 1st collective" in report) == disagreed, report
+
+
+def test_a_rank_that_hangs_is_named_with_its_line():
+    def program(ctx):
+        if ctx.rank == 0:
+            time.sleep(600)
+        ctx.comm.recv(source=0)
+
+    run = cl.run(program, ranks=2, device="cpu", timeout=1)
+    assert run.status == "timeout" and "was not done after 1 s" in run.report()
+    assert "rank 0 was not in an MPI call  (test_failures.py" in run.report()
+    assert "rank 1 was waiting in recv with rank 0, for" in run.report()
+
+
+def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
+    def program(ctx, own):
+        if os.fork() == 0:
+            time.sleep(600)
+        orphan = "import subprocess; subprocess.Popen(['sleep', '987654'], env={}, start_new_session=True)"
+        subprocess.run([sys.executable, "-c", orphan], check=True, env=own)
+        return subprocess.Popen(["sleep", "987654"], start_new_session=True).pid
+
+    def sleepers():
+        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        return found.splitlines().count("sleep 987654")
+
+    with cl.launch(2, device="cpu") as ranks:
+        assert ranks.submit(program, {}).wait().ok
+        assert sleepers() == 4, "the test must find what it looks for"
+    assert sleepers() == 0
+    mark.gone()
+
+
+def test_threads_and_exit_functions_do_not_hold_a_rank():
+    def program(ctx):
+        import atexit
+        import threading
+
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        atexit.register(time.sleep, 600)
+        return ctx.rank
+
+    start = time.monotonic()
+    assert cl.run(program, ranks=2, device="cpu").results == [0, 1]
+    assert time.monotonic() - start < 10, "bounded by the supervisor, not by the program"
+
+
+def test_every_line_is_kept_as_it_was_printed():
+    def program(ctx, n):
+        for i in range(n):
+            print(i)
+        print("tick", end="\r")
+        sys.stderr.write("to stderr\n")
+        sys.stdout.buffer.write(b"\xff\xfe\n")
+        os.write(1, b"unbuffered\n")
+        print("\udcff")
+        sys.stdout = None
+        os._exit(0)
+
+    n = 100_000
+    run = cl.run(program, n, ranks=1, device="cpu")
+    lines = run.log(0).split("\n")
+    assert lines[:n] == [str(i) for i in range(n)]
+    assert lines[n:] == ["tick\rto stderr", "\ufffd\ufffd", "unbuffered", "\\udcff", ""]
+    with open(os.path.join(run.path, "log.0"), "rb") as f:
+        assert f.read().endswith(b"tick\rto stderr\n\xff\xfe\nunbuffered\n\\udcff\n")
+
+
+def test_a_program_that_ruins_its_streams_does_not_harm_the_next():
+    def ruins(ctx):
+        sys.stdout.close()
+        sys.stderr = None
+        os.close(1)
+
+    def prints(ctx):
+        print("still here")
+        return input() if ctx.rank else 1
+
+    with cl.launch(2, device="cpu") as ranks:
+        assert ranks.submit(ruins).wait().ok
+        run = ranks.submit(prints).wait()
+        assert run.log(0) == "still here\n"
+        assert "rank 1 raised EOFError" in run.report(), "no rank may wait for a keyboard"
