@@ -77,11 +77,15 @@ class Exercise:
         kind = reading.expected_kind(self.expected, self.options, self.of)
         try:
             if reading.unanswered(answer):
-                return Verdict(False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered")
+                return Verdict(
+                    False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered"
+                )
             cited = reading.shown(answer)
             value = reading.read(answer, self.expected, self.options)
         except reading.NotAnAnswer as error:
-            return Verdict(False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind")
+            return Verdict(
+                False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind"
+            )
         except Exception:  # an object whose own methods raise, when it is shown or read
             return Verdict(False, f"not yet: the answer cannot be read. What is expected: {kind}.", "kind")
         if reading.same(value, self.expected):

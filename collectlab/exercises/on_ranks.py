@@ -88,14 +88,18 @@ class ProgramExercise:
         xs = self.inputs(nranks)
         before = f"right on {_and(passed)} ranks, but on {nranks}" if passed else f"on {nranks} ranks"
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # the report of a failed run is part of the verdict
+            with contextlib.redirect_stderr(
+                io.StringIO()
+            ):  # the report of a failed run is part of the verdict
                 done = run(_noting, program, per_rank(xs), ranks=nranks, device="cpu", timeout=self.timeout)
         except TypeError as error:
             return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
         if not done.ok:
             hangs = done.status == "timeout"
             what = f"is not done after {self.timeout:g} s" if hangs else "fails"
-            lines = _without_times(done.report())[hangs:]  # the first line of a timeout says no more than this one
+            lines = _without_times(done.report())[
+                hangs:
+            ]  # the first line of a timeout says no more than this one
             return Verdict(
                 False,
                 "\n".join([f"not yet: {before} the program {what}.", *lines]),

@@ -19,7 +19,9 @@ class NotAnAnswer(Exception):
 def expected_kind(expected, options=(), of=""):
     """What a learner should write, in words."""
     if isinstance(expected, frozenset):
-        return f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
+        return (
+            f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
+        )
     if isinstance(expected, str):
         return f"one of {_list(map(repr, options))}"
     if isinstance(expected, tuple):
@@ -63,7 +65,7 @@ def difference(value, expected, options=()):
         return f"{value!r} is not the one"
     if isinstance(expected, tuple):
         if len(value) != len(expected):
-            return f"there are {len(value)} names, and {len(expected)} are expected"
+            return f"that is a list of {len(value)}, and {len(expected)} names are expected"
         return f"name {_first(v != e for v, e in zip(value, expected, strict=True)) + 1} of the list is not right"
     expected = np.asarray(expected)
     if value.shape != expected.shape:
@@ -142,7 +144,9 @@ def _option(answer, options):
 def _letters(answer, options):
     if isinstance(answer, str):
         answer = [one for one in answer if one.isalnum()]
-    if not isinstance(answer, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in answer):
+    if not isinstance(answer, list | tuple | set | frozenset) or not all(
+        isinstance(one, str) for one in answer
+    ):
         raise NotAnAnswer(f"that is {_a(answer)}; write letters in quotation marks")
     letters = frozenset(one.strip().lower() for one in answer)
     if not letters:

@@ -37,7 +37,18 @@ JUNK = [
 
 
 def wrong_values(exercise):
-    """(name of the mistake, a wrong answer) of those mistakes that are given by their answer."""
+    """(name of the mistake, a wrong answer): where mistakes are rules, every answer with one choice wrong."""
+    right, options = exercise.expected, exercise.options
+    if isinstance(right, frozenset):
+        extra = [(f"takes {letter}", right | {letter}) for letter in options if letter not in right]
+        return extra + [(f"lacks {letter}", right - {letter}) for letter in sorted(right)]
+    if isinstance(right, tuple):
+        return [
+            (f"{option} for need {place + 1}", (*right[:place], option, *right[place + 1 :]))
+            for place in range(len(right))
+            for option in options
+            if option != right[place]
+        ]
     return [(m.name, m.wrong) for m in exercise.mistakes if not callable(m.wrong)]
 
 

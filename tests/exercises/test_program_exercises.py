@@ -73,7 +73,11 @@ def test_a_right_program_passes():
     ("program", "mistake", "said"),
     [
         (side_by_side, "gathered", "on 2 ranks the arrays stand side by side."),
-        (of_two, None, "right on 2 ranks, but on 3 the result is wrong. Rank 0 was given [1, 2, 3] and returned"),
+        (
+            of_two,
+            None,
+            "right on 2 ranks, but on 3 the result is wrong. Rank 0 was given [1, 2, 3] and returned",
+        ),
         (by_the_library, "calls Allreduce", "Allreduce does all of it."),
         (raises, "fails", "rank 1 raised ValueError: too many"),
         (hangs, "hangs", "rank 0 was waiting in Barrier"),
@@ -98,7 +102,9 @@ def test_the_lines_of_a_failing_program_are_cited():
 
 
 @pytest.mark.parametrize("exercise", [SAMPLE, *EXERCISES.values()], ids=["sample", *EXERCISES])
-@pytest.mark.parametrize("answer", [..., None, 3, "text", np.arange(3), float("nan"), [], len, object(), np.empty])
+@pytest.mark.parametrize(
+    "answer", [..., None, 3, "text", np.arange(3), float("nan"), [], len, object(), np.empty]
+)
 def test_what_is_no_program_gets_a_sentence(exercise, answer):
     verdict = dataclasses.replace(exercise, timeout=2)(answer)
     assert not verdict and verdict.text.startswith("no answer yet" if answer is ... else "not yet: ")
