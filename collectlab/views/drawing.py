@@ -62,7 +62,7 @@ class Drawing:
                 )
             )  # fmt: skip
         artist = pool[used - 1]
-        artist.set_text(text)
+        artist.set_text(text.replace("\n", " "))
         artist.set_position((x, self.height - y))
 
     def finish(self):
@@ -92,8 +92,12 @@ class Drawing:
 
         self.finish().canvas.draw()
         file = io.BytesIO()
-        pixels = np.asarray(self.figure.canvas.buffer_rgba())[..., :3]
-        Image.fromarray(np.ascontiguousarray(pixels)).save(file, "png", compress_level=3)
+        pixels = np.ascontiguousarray(np.asarray(self.figure.canvas.buffer_rgba())[..., :3])
+        # 256 colours are enough for boxes and labels, and a third of the bytes
+        picture = Image.fromarray(pixels).quantize(
+            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        )
+        picture.save(file, "png", compress_level=3)
         return file.getvalue()
 
 
@@ -146,4 +150,4 @@ def _bitmap(text, size, weight, colour):
     renderer = RendererAgg(w, h, DPI)
     label.set_position((-left, -low))
     label.draw(renderer)
-    return np.asarray(renderer.buffer_rgba())[::-1].copy(), extent.width, left, low
+    return np.asarray(renderer.buffer_rgba())[::-1].copy(), float(extent.width), left, low

@@ -1,116 +1,71 @@
 """Who holds what before and after a collective: columns are ranks, rows are chunks."""
 
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from collectlab import provenance, semantics
-from collectlab.layout import Partition
+from collectlab import provenance
 from collectlab.views import palette
-from collectlab.views.drawing import fitting
+from collectlab.views.drawing import fitting, width_of
+from collectlab.views.holdings import Holdings
 from collectlab.views.view import SteppedView
 
-# operation: the rows that a rank fills before and after it: every chunk, or its own only
-OPERATIONS = {
-    "all_reduce": ("all", "all"),
-    "reduce_scatter": ("all", "own"),
-    "all_gather": ("own", "all"),
-    "all_to_all": ("all", "all"),
-}
-MOST_RANKS = 256
 MOST_COLUMNS = 16
-
-# What a cell may hold, the worst first, and how it is framed: edge, line width, dash, face
+MARGIN, GAP = 14, 28  # pixels
+# kind of cell, the worst first: edge, line width, dash, face
 FRAMES = {
     "differs": (palette.WRONG, 2.5, "--", palette.WRONG_PAPER),
     "partial": (palette.INK, 1.5, "--", palette.PAPER),
-    "part": (palette.LINE, 1.0, "-", palette.PAPER),
+    "own": (palette.LINE, 1.0, "-", palette.PAPER),
     "complete": (palette.INK, 2.5, "-", palette.PAPER),
     "empty": (palette.LINE, 1.0, ":", palette.PAPER),
     "later": (palette.LINE, 1.0, ":", palette.PAPER),
 }
 
 
-def ownership(operation, inputs, run=None, *, op="sum", rank_map=None, step=None):
-    """The ownership grid of a collective, or of several that follow each other: a view.
+def ownership(operation, inputs, results=None, rank_map=None, *, op="sum", step=None):
+    """The ownership grid of a collective, or of several that follow each other: an `Ownership`.
 
-        views.ownership("reduce_scatter", inputs=[A, B])                  # as it is defined
-        views.ownership("reduce_scatter", inputs=[A, B], run=run)         # what your run returned
+        views.ownership("reduce_scatter", inputs=[A, B])                     # as it is defined
+        views.ownership("reduce_scatter", inputs=[A, B], results=run)        # what your run returned
         views.ownership(["reduce_scatter", "all_gather"], inputs=[A, B])
 
-    operation  one of all_reduce, reduce_scatter, all_gather, all_to_all, or a list of them
+    operation  one of all_reduce, reduce_scatter, all_gather and all_to_all, or a list of them
     inputs     a list with one array per rank, as `collectlab.semantics` takes it
-    run        a Run, or a list with one result per rank. A rank's result is the array that the last operation
-               gave it, or a tuple with one array per operation. Cells that differ from the definition are
-               marked; floats may differ by rounding where values are summed or multiplied
-    op         the reduction: sum, prod, min, max or avg
+    results    a Run, or a list with one result per rank: the array that the last operation gave the rank, or a
+               tuple with one array per operation. Cells that differ from the definition are marked; where
+               floats are summed or multiplied, a difference that rounding explains is none
     rank_map   names the devices; the default is the run's
-    step       which state to show first, 0 to the number of operations; the default is the last
+    op         the reduction: sum, prod, min, max or avg
+    step       the state that is shown first, 0 to the number of operations; the default is the last
 
-    Inputs made by `provenance.identify` are recognised; then every cell shows whose contributions it really
-    holds. With other values a run's cell shows what follows from the definition if its values are right.
+    Inputs made by `provenance.identify` are recognised: then a cell shows whose contributions it really holds.
+    With other inputs the contributors follow from the definition, and are unknown where the values are wrong.
+    TypeError or ValueError name the argument that is not accepted.
     """
-    return Ownership(operation, inputs, run, op, rank_map, step)
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """One chunk on one rank. `shares` counts each rank's contributions; None if they are not known."""
-
-    kind: str
-    window: str
-    chunk: int
-    start: int
-    length: int
-    shares: tuple | None
-    values: np.ndarray | None
-    want: np.ndarray | None = None
-    note: str = ""
+    return Ownership(operation, inputs, results, rank_map, op, step)
 
 
 class Ownership(SteppedView):
-    """The view that `ownership` returns."""
+    """The view that `ownership` returns. Its one setting is `step`, the state that is shown."""
 
-    def __init__(self, operation, inputs, run, op, rank_map, step):
-        self.operations = _operations(operation)
-        self.op = op
-        self.inputs, wanted = _defined(self.operations, inputs, op)
-        self.nranks = len(self.inputs)
-        self.devices = _devices(run, rank_map, self.nranks)
-        self._got = _results(run, self.nranks, len(self.operations))
-        self._status = getattr(run, "status", None)
-        width = provenance.words(self.nranks) if _identified(self.inputs) else 1
-        self.identified = width > 1
-        names = ["result"] if self.last == 1 else [f"result {s + 1}" for s in range(self.last)]
-        shares = _shares(self.operations, self.nranks)
-        slack = _rounding(self.operations, self.inputs, op)
-        self._cells = []  # per state, per rank, a list of cells
-        for s, window in enumerate(["input", *names]):
-            rows = OPERATIONS[self.operations[max(s - 1, 0)]][s > 0]
-            got = self._got[s - 1] if s and self._got[s - 1] is not None else None
-            state = []
-            for rank in range(self.nranks):
-                layout = _layout(rows, rank, self.nranks, wanted[s][rank].size // width)
-                cells = []
-                for row, (chunk, here, start) in enumerate(layout):
-                    part = slice(here.start * width, here.stop * width)
-                    cells.append(
-                        self._cell(
-                            s, window, rank, chunk, start, here.stop - here.start,
-                            _share(shares[s], rank, row, len(layout)), wanted[s][rank].reshape(-1)[part],
-                            None if got is None else _part(got[rank], part, wanted[s][rank].size),
-                            None if slack is None else slack[s][rank].reshape(-1)[part],
-                        )
-                    )  # fmt: skip
-                state.append(cells)
-            self._cells.append(state)
-        self._wanted = wanted
+    def __init__(self, operation, inputs, results, rank_map, op, step):
+        self.holdings = Holdings(operation, inputs, results, op)
+        self.nranks = self.holdings.nranks
+        rank_map = getattr(results, "rank_map", None) if rank_map is None else rank_map
+        if rank_map is not None and len(rank_map) != self.nranks:
+            raise ValueError(
+                f"ownership: rank_map has {len(rank_map)} ranks, inputs has {self.nranks}; give each a place"
+            )
+        self.devices = None if rank_map is None else rank_map.devices
+        self._status = getattr(results, "status", None)
+        group = -(-self.nranks // MOST_COLUMNS)
+        self._groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
         super().__init__(step=self.last if step is None else step)
 
     @property
     def last(self):
-        return len(self.operations)
+        return len(self.holdings.operations)
 
     def _check(self, settings):
         step = settings["step"]
@@ -121,489 +76,294 @@ class Ownership(SteppedView):
     def _controls(self, widgets):
         return self._step_controls(widgets)
 
-    def _cell(self, s, window, rank, chunk, start, length, shares, want, got, slack):
-        """The cell as defined, or as it was returned: `got` is None without a run, else (values, note)."""
-        reduces = any(_reduces(name) for name in self.operations)
-        holders = sum(share > 0 for share in shares)
-        if length == 0:
-            kind = "empty"
-        elif s == 0 or (reduces and holders == 1 < self.nranks):
-            kind = "part"
-        else:
-            kind = "partial" if reduces and holders < self.nranks else "complete"
-        values, note = want, ""
-        if got is not None:
-            values, note = got
-            if note or not _equal(values, want, slack):
-                kind, shares = "differs", self._read(values)
-        if self.identified:
-            values = want = None
-        return _Cell(kind, window, chunk, start, length, shares, values, want, note)
-
-    def _read(self, values):
-        """Whose identified contributions a chunk holds; None if that cannot be read."""
-        if not self.identified or values is None or values.size % provenance.words(self.nranks):
-            return None
-        held = provenance.read(values, self.nranks)
-        if provenance.UNREADABLE in held:
-            return None
-        totals = [0] * self.nranks
-        for rank in range(self.nranks):
-            totals[rank] = max((sum(n for (r, _), n in h.items() if r == rank) for h in held), default=0)
-        return tuple(totals)
-
     # In words
 
-    @property
-    def _wrong(self):
-        return [
-            (rank, cell)
-            for state in self._cells
-            for rank, cells in enumerate(state)
-            for cell in cells
-            if cell.kind == "differs"
-        ]
-
     def _title(self):
-        names = " then ".join(self.operations)
-        op = f" ({self.op})" if any(_reduces(name) for name in self.operations) else ""
-        length = self.inputs[0].size // (provenance.words(self.nranks) if self.identified else 1)
-        dtype = "identified elements" if self.identified else str(self.inputs[0].dtype)
-        return (
-            f"{names}{op}",
-            f"{_n(self.nranks, 'rank')}, each contributes {_n(length, 'element')} ({dtype})",
-        )
+        held = self.holdings
+        title = " then ".join(held.operations) + f" ({held.op})" * held.reduces
+        each = _n(held.inputs[0].size // held.width, "element")
+        dtype = "identified elements" if held.identified else held.inputs[0].dtype
+        return title, f"{_n(self.nranks, 'rank')}, each contributes {each} ({dtype})"
 
-    def _state_name(self, s):
-        return "before: input" if s == 0 else f"after {self.operations[s - 1]}: {self._cells[s][0][0].window}"
+    def _state(self, s):
+        if s == 0:
+            return "before: input"
+        return f"after {self.holdings.operations[s - 1]}: {self.holdings.window(s)}"
+
+    def _ran(self, s):
+        return self.holdings.got[s] is not None
 
     def verdict(self):
-        """Whether the run returned what the definition says, in one sentence: str."""
-        if all(got is None for got in self._got):
+        """Whether the run returned what the definition says, in a sentence or two: str."""
+        held = self.holdings
+        ran = [s for s in range(self.last + 1) if self._ran(s)]
+        if not ran:
             return "As defined; nothing was run."
-        wrong = self._wrong
-        if not wrong:
-            rounding = " (floats up to rounding)" if _rounds(self.operations, self.inputs, self.op) else ""
-            return f"The run returned what the definition says{rounding}, on every rank."
-        ranks = sorted({rank for rank, _ in wrong})
-        cells = sum(
-            len(cells) for s, state in enumerate(self._cells) for cells in state if s and self._got[s - 1]
+        ended = f" The run's status is {self._status!r}." if self._status not in (None, "done") else ""
+        wrong = held.wrong
+        if wrong:
+            ranks = sorted({rank for rank, _ in wrong})
+            cells = sum(len(cells) for s in ran for cells in held.states[s])
+            differ = "differs" if len(wrong) == 1 else "differ"
+            count = f"{len(wrong)} of the run's {_n(cells, 'cell')} {differ}"
+            return f"{count} from the definition, on {_ranks(ranks)}.{ended}"
+        dtypes = {np.asarray(x).dtype for s in ran for x in held.got[s]} - {held.inputs[0].dtype}
+        other = (
+            f" Its dtype is {', '.join(sorted(map(str, dtypes)))}, the inputs' {held.inputs[0].dtype}."
+            * bool(dtypes)
         )
-        status = f" The run ended with status {self._status!r}." if self._status not in (None, "done") else ""
-        return (
-            f"{len(wrong)} of the run's {_n(cells, 'cell')} differ{'s' * (len(wrong) == 1)} from the definition, "
-            f"on {_ranks(ranks)}.{status}"
-        )
+        rounding = ", up to rounding" * held.rounds
+        return f"On every rank the run returned what the definition says{rounding}.{other}{ended}"
 
     def caption(self):
         s = self._settings["step"]
-        return f"State {s} of {self.last}, {self._state_name(s)}. {self.verdict()}"
+        return f"State {s} of {self.last}, {self._state(s)}. {self.verdict()}"
 
     def text(self):
         title, sizes = self._title()
         lines = [f"{title}: {sizes}"]
         for s in range(self.last + 1):
-            lines.append(
-                self._state_name(s) + (" (this run's)" if s and self._got[s - 1] is not None else "")
-            )
+            lines.append(self._state(s) + " (the run's)" * self._ran(s))
             told = [(rank, self._rank_words(s, rank)) for rank in range(self.nranks)]
-            for words, group in groupby(told, key=lambda item: item[1]):
-                ranks = [rank for rank, _ in group]
-                where = f" on {', '.join(self.devices[r] for r in ranks[:4])}" if self.devices else ""
-                where += ", ..." * (bool(self.devices) and len(ranks) > 4)
-                each = ", each" * (len(ranks) > 1)
-                if len(words) == 1:
-                    lines.append(f"  {_ranks(ranks)}{where}{each}: {words[0]}")
-                else:
-                    lines += [f"  {_ranks(ranks)}{where}{each}:", *(f"    {line}" for line in words)]
+            for words, ranks in groupby(told, key=lambda item: item[1]):
+                who = self._who([rank for rank, _ in ranks])
+                lines += (
+                    [f"  {who}: {words[0]}"]
+                    if len(words) == 1
+                    else [f"  {who}:", *map("    {}".format, words)]
+                )
         lines.append(self.verdict())
-        lines += [f"  {line}" for line in self._differences()]
-        if any(got is not None for got in self._got) and not self.identified:
+        lines += map("  {}".format, self._differences())
+        if any(map(self._ran, range(self.last + 1))) and not self.holdings.identified:
             lines.append(
-                "Whose contributions a cell holds follows from the definition; right values agree with it and do "
-                "not prove it. Inputs of provenance.identify would."
+                "Whose contributions a cell holds is taken from the definition; right values do not prove it."
             )
         return "\n".join(lines)
 
+    def _who(self, ranks):
+        on = f" on {', '.join(self.devices[rank] for rank in ranks)}" if self.devices else ""
+        return f"{_ranks(ranks)}{on}{', each' * (len(ranks) > 1)}"
+
     def _rank_words(self, s, rank):
-        """What the rank holds, a line for each run of chunks that are alike."""
+        """What the rank holds: a line for each run of chunks that are alike."""
         lines = []
-        for _, group in groupby(
-            self._cells[s][rank], key=lambda c: (c.kind, c.shares, c.note, c.kind == "differs" and c.chunk)
-        ):
-            cells = list(group)
-            first, last = cells[0], cells[-1]
-            span = f"{first.start}:{last.start + last.length}"
-            values = ""
-            if first.values is not None and all(c.values is not None for c in cells):
-                values = " " + _list(np.concatenate([c.values.reshape(-1) for c in cells]), 8)
-            chunks = f"chunk{'s' * (len(cells) > 1)} {_range(first.chunk, last.chunk)}"
+        alike = lambda c: (c.kind, c.shares, c.note, c.kind == "differs" and c.chunk)  # noqa: E731
+        for _, cells in groupby(self.holdings.states[s][rank], key=alike):
+            first, *more = cells = list(cells)
+            span = f"{first.start}:{cells[-1].start + cells[-1].length}"
+            chunks = f"chunk{'s' * bool(more)} {_range(first.chunk, cells[-1].chunk)}"
+            values = "" if first.values is None else " " + _list(np.concatenate([c.values for c in cells]), 8)
             lines.append(f"{first.window} {chunks} ({span}){values}, {self._meaning(first)}")
         return tuple(lines)
 
-    def _meaning(self, cell, brief=False):
-        """Whose contributions the cell holds, and whether that is all: str."""
+    def _meaning(self, cell):
+        whose = self._whose(cell)
         if cell.kind == "empty":
             return "no elements"
         if cell.kind == "differs":
-            held = f" (holds {self._whose(cell.shares)})" if cell.shares and any(cell.shares) else ""
-            return f"differs from the definition{': ' + cell.note if cell.note else held}"
-        return f"{self._whose(cell.shares)}, {self._finish(cell)}"
+            held = f" (holds {whose})" if cell.holders else ""
+            return f"differs from the definition{f': {cell.note}' if cell.note else held}"
+        if cell.kind == "own":
+            return f"{whose} own" + f", 1 of {self.nranks} contributions" * self.holdings.reduces
+        if cell.kind == "partial":
+            return f"{whose}, partial: {len(cell.holders)} of {self.nranks} contributions"
+        return f"{whose}, complete"
 
-    def _finish(self, cell):
-        holders = sum(share > 0 for share in cell.shares)
-        if cell.kind == "complete":
-            return "complete"
-        return f"{'partial' if cell.kind == 'partial' else 'its part'}, {holders} of {self.nranks}"
-
-    def _whose(self, shares):
-        ranks = [rank for rank, share in enumerate(shares) if share]
-        more = max(shares, default=0)
-        often = f", some of them {more} times" if more > 1 else ""
-        if len(ranks) == self.nranks > 1:
-            return f"{self.op} of all {self.nranks} ranks{often}"
+    def _whose(self, cell):
+        ranks, most = cell.holders, max(cell.shares or (0,))
+        often = f", some {most} times" * (most > 1)
         if len(ranks) > 1:
-            return f"{self.op} of {_ranks(ranks)}{often}"
+            everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else _ranks(ranks)
+            return f"{self.holdings.op} of {everyone}{often}"
         return f"rank {ranks[0]}'s{often}" if ranks else "nothing"
 
     def _differences(self, most=12):
-        wrong = self._wrong
-        if not wrong:
-            return []
-        final = self._got[-1]
-        if self.identified and final is not None:
+        held = self.holdings
+        wrong = held.wrong
+        if wrong and held.identified and self._ran(self.last):
             try:
-                return provenance.explain([_flat(x) for x in final], self._wanted[-1], most).split("\n")
+                return provenance.explain(held.got[-1], held.want[-1], most).split("\n")
             except (TypeError, ValueError) as error:
                 return [str(error)]
         lines = []
         for rank, cell in wrong[:most]:
-            where = f"rank {rank}, {cell.window} chunk {cell.chunk} ({cell.start}:{cell.start + cell.length})"
-            holds = "holds nothing" if cell.values is None else f"holds {_list(cell.values, 8)}"
-            note = f" ({cell.note})" if cell.note else ""
-            lines.append(f"{where}: {holds}, should hold {_list(cell.want, 8)}{note}")
+            holds = "nothing" if cell.values is None else _list(cell.values, 8)
+            should = "" if cell.want is None else f", should hold {_list(cell.want, 8)}"
+            where = f"{cell.window} chunk {cell.chunk} ({cell.start}:{cell.start + cell.length})"
+            lines.append(f"rank {rank}, {where}: holds {holds}{should}{f' ({cell.note})' * bool(cell.note)}")
         return lines + [f"... and {len(wrong) - most} more"] * (len(wrong) > most)
 
     # As a picture
 
     def _paint(self, drawing, static):
-        group = -(-self.nranks // MOST_COLUMNS)  # ranks per column, and chunks per row
-        columns = -(-self.nranks // group)
-        states = list(range(self.last + 1))
-        margin, gap, head = 16, 30, 84
-        side_by_side = (drawing.width - 2 * margin - gap * self.last) / (columns * len(states)) >= 104
-        if not side_by_side and not static:
+        columns, states = len(self._groups), list(range(self.last + 1))
+        width = drawing.width - 2 * MARGIN
+        abreast = (width - GAP * self.last) / (columns * len(states)) >= 104  # all states beside each other
+        if not abreast and not static:
             states = [self._settings["step"]]
-        across = len(states) if side_by_side else 1
-        column = min((drawing.width - 2 * margin - gap * (across - 1)) / (columns * across), 230)
-        row = 70 if columns <= 8 else 46
-        labelled = 3 if any(got is not None for got in self._got) else 2
-        top = 22 + 17 * labelled
-        panel = top + columns * row
-        height = head + (panel + 26) * (len(states) // across) + 22
+        across = len(states) if abreast else 1
+        column = min((width - GAP * (across - 1)) / (columns * across), 230)
+        row = 76 if columns <= 8 else 48
+        header = 24 + 17 * (1 + bool(self.devices) + any(map(self._ran, states)))
+        panel, top, foot = header + columns * row + 22, 84, 28
+        height = top + panel * (len(states) // across) + foot
         drawing.begin(height)
         title, sizes = self._title()
+        group = len(self._groups[0])
         if group > 1:
-            sizes += f"; aggregated: a column is {group} ranks, a row {group} chunks"
-        drawing.label(margin, 20, fitting([title], drawing.width - 2 * margin, 14, "bold"), 14, "bold")
-        drawing.label(margin, 43, fitting([sizes], drawing.width - 2 * margin, 10), 10)
-        verdict, right = self.verdict(), not self._wrong
-        ink = palette.QUIET if right else palette.WRONG
-        weight = "normal" if right else "bold"
-        drawing.label(margin, 63, fitting([verdict], drawing.width - 2 * margin, 10, weight), 10, weight, ink)
+            sizes += f"; aggregated: {group} ranks a column, {group} chunks a row"
+        elif columns > 8:
+            sizes += "; a cell's number is its chunk"
+        ink, weight = (palette.WRONG, "bold") if self.holdings.wrong else (palette.QUIET, "normal")
+        drawing.label(MARGIN, 20, fitting([title], width, 14, "bold"), 14, "bold")
+        drawing.label(MARGIN, 43, fitting([sizes], width, 10), 10)
+        drawing.label(MARGIN, 63, fitting([self.verdict()], width, 10, weight), 10, weight, ink)
         for number, s in enumerate(states):
-            x = margin + (number % across) * (columns * column + gap)
-            y = head + (number // across) * (panel + 26)
-            hidden = not static and s > self._settings["step"]
-            self._panel(drawing, s, x, y, column, row, top, group, hidden)
-        self._legend(drawing, margin, height - 18)
+            x = MARGIN + (number % across) * (columns * column + GAP)
+            y = top + (number // across) * panel
+            self._panel(drawing, s, x, y, column, row, header, not static and s > self._settings["step"])
+        self._legend(drawing, height - 16)
 
-    def _panel(self, drawing, s, x, y, column, row, top, group, hidden):
-        groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
-        name = self._state_name(s)
-        now = self._got[s - 1] is not None if s else False
-        candidates = [f"{name} (your run's)" if now else name, name, name.split(":")[0]]
-        drawing.label(x, y + 8, fitting(candidates, column * len(groups), 11, "bold"), 11, "bold")
-        for g, ranks in enumerate(groups):
-            middle, left = x + (g + 0.5) * column, x + g * column
-            span = _range(ranks[0], ranks[-1])
-            head = [f"rank{'s' * (len(ranks) > 1)} {span}", span]
-            drawing.label(middle, y + 30, fitting(head, column - 4, 10, "bold"), 10, "bold", align="center")
-            if self.devices:
-                names = list(dict.fromkeys(self.devices[rank] for rank in ranks))
-                device = [names[0]] if len(names) == 1 else [f"{len(names)} devices", f"{len(names)} dev."]
-                device = fitting(device, column - 4, 8)
-                drawing.label(middle, y + 47, device, 8, colour=palette.QUIET, align="center")
-            if now and not hidden:
-                wrong = sum(any(c.kind == "differs" for c in self._cells[s][rank]) for rank in ranks)
-                word = ["as defined", "right"] if not wrong else ["differs"]
-                if wrong and len(ranks) > 1:
-                    word = [f"{wrong} of {len(ranks)} differ", f"{wrong} differ"]
-                ink, weight = (palette.WRONG, "bold") if wrong else (palette.QUIET, "normal")
-                word = fitting(word, column - 4, 8, weight)
-                drawing.label(middle, y + 63, word, 8, weight, ink, align="center")
-            for r, chunks in enumerate(groups):
-                cells = [c for rank in ranks for c in self._cells[s][rank] if c.chunk in chunks]
+    def _panel(self, drawing, s, x, y, column, row, header, hidden):
+        name = self._state(s)
+        names = [f"{name} (the run's)"] * self._ran(s) + [name, name.split(":")[0]]
+        drawing.label(x, y + 8, fitting(names, column * len(self._groups), 11, "bold"), 11, "bold")
+        for number, ranks in enumerate(self._groups):
+            left = x + number * column
+            for line, (words, size, weight, ink) in enumerate(self._heads(s, ranks, column, hidden)):
+                words = fitting(words, column - 6, size, weight)
+                drawing.label(left + column / 2, y + 31 + 17 * line, words, size, weight, ink, "center")
+            for r, chunks in enumerate(self._groups):
+                cells = [c for rank in ranks for c in self.holdings.states[s][rank] if c.chunk in chunks]
                 if cells:
-                    at = left + 2, y + top + r * row + 2, column - 4, row - 4
-                    self._draw_cell(drawing, cells, chunks, *at, hidden)
+                    at = left + 3, y + header + r * row + 3, column - 6, row - 6
+                    self._cell(drawing, cells, chunks, *at, hidden)
 
-    def _draw_cell(self, drawing, cells, chunks, x, y, w, h, hidden):
+    def _heads(self, s, ranks, column, hidden):
+        """The lines over a column: texts in ever fewer words, size, weight, colour."""
+        word, last = f"rank{'s' * (len(ranks) > 1)} ", self._groups[-1]
+        named = width_of(word + _range(last[0], last[-1]), 10, "bold") <= column - 6
+        yield [word * named + _range(ranks[0], ranks[-1])], 10, "bold", palette.INK
+        if self.devices:
+            names = list(dict.fromkeys(self.devices[rank] for rank in ranks))
+            few = [f"{len(names)} devices", f"{len(names)} dev."]
+            yield names if len(names) == 1 else few, 8, "normal", palette.QUIET
+        if self._ran(s) and not hidden:
+            wrong = sum(any(c.kind == "differs" for c in self.holdings.states[s][rank]) for rank in ranks)
+            some = [f"{wrong} of {len(ranks)} differ", f"{wrong} differ"] if len(ranks) > 1 else ["differs"]
+            fine = ["as defined", "right"], 8, "normal", palette.QUIET
+            yield (some, 8, "bold", palette.WRONG) if wrong else fine
+
+    def _cell(self, drawing, cells, chunks, x, y, w, h, hidden):
         kind = "later" if hidden else next(k for k in FRAMES if any(c.kind == k for c in cells))
         edge, line, dash, face = FRAMES[kind]
         drawing.box(x, y, w, h, face, edge, line, dash)
         if hidden:
             drawing.label(x + w / 2, y + h / 2, "?", 10, colour=palette.QUIET, align="center")
             return
-        cell, inner = cells[0], w - 12
-        number = _range(chunks[0], chunks[-1])
-        chunk = f"chunk{'s' * (len(chunks) > 1)}"
-        names = [f"{cell.window} · {chunk} {number}", f"{cell.window} {number}", f"{chunk} {number}", number]
-        size = 8 if h > 50 else 7
-        drawing.label(x + 6, y + (10 if h > 50 else 8), fitting(names, inner, size), size)
+        big, pad = h > 50, 7 if w > 70 else 4
+        x, w, size = x + pad, w - 2 * pad, 8 if big else 7
+        window, number = cells[0].window, _range(chunks[0], chunks[-1])
+        chunk = f"chunk{'s' * (len(chunks) > 1)} {number}"
+        names = [f"{window} · {chunk}", f"{window} {number}", chunk, number]
+        drawing.label(x, y + (11 if big else 9), fitting(names, w, size), size)
         if kind == "empty":
             drawing.label(
-                x + 6, y + h / 2, fitting(["no elements", "none"], inner, size), size, colour=palette.QUIET
+                x, y + h / 2 + 4, fitting(["no elements", "none"], w, size), size, colour=palette.QUIET
             )
             return
-        self._draw_shares(drawing, cells, x + 6, y + (18 if h > 50 else 14), inner, 17 if h > 50 else 13)
-        word = self._word(cells, kind)
+        self._shares(drawing, cells, x, y + (20 if big else 16), w, 17 if big else 14)
         ink, weight = (palette.WRONG, "bold") if kind == "differs" else (palette.INK, "normal")
-        if h > 50:
-            if cell.values is not None and len(cells) == 1:
-                drawing.label(x + 6, y + 44, fitting(_values(cell.values), inner, 9, "bold"), 9, "bold")
-                drawing.label(x + 6, y + 58, fitting(word, inner, 8, weight), 8, weight, ink)
-            else:
-                drawing.label(x + 6, y + 50, fitting(word, inner, 8, weight), 8, weight, ink)
-        else:
-            drawing.label(x + 6, y + 34, fitting(word, inner, 7, weight), 7, weight, ink)
-
-    def _word(self, cells, kind):
-        """What the cell holds, in ever fewer words."""
-        if len(cells) > 1:
-            alike = sum(c.kind == kind for c in cells)
-            word = {"differs": "differ", "partial": "partial", "part": "parts", "complete": "complete"}[kind]
-            return [f"{alike} of {len(cells)} {word}", f"{alike} {word}", word]
-        cell = cells[0]
-        holders = [rank for rank, share in enumerate(cell.shares or ()) if share]
-        n, p = len(holders), self.nranks
-        if kind == "differs":
-            if cell.note:
-                return [cell.note, "differs"]
-            if cell.want is not None:
-                return [*(f"differs: not {v}" for v in _values(cell.want)[:1]), "differs", "≠"]
-            return [f"differs: {n} of {p}", "differs", "≠"]
-        if kind == "complete":
-            if n == p > 1:
-                return [f"{self.op} of all {p}: complete", f"{self.op} of all {p}", f"all {p}"]
-            return [f"rank {holders[0]}'s: complete", f"rank {holders[0]}'s", f"r{holders[0]}"]
-        if kind == "partial":
-            return [f"partial {self.op}, {n} of {p}", f"partial, {n} of {p}", f"part {n}/{p}"]
-        return [
-            f"rank {holders[0]}'s part, {n} of {p}",
-            f"rank {holders[0]}'s part",
-            f"rank {holders[0]}'s",
-            f"r{holders[0]}",
-        ]
-
-    def _draw_shares(self, drawing, cells, x, y, w, h):
-        """A box for every rank (or group of ranks): filled where the cells hold its contributions."""
-        group = -(-self.nranks // MOST_COLUMNS)
-        slots = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
-        width = min(w / len(slots), 22)
-        known = [c for c in cells if c.shares is not None]
-        for slot, ranks in enumerate(slots):
-            at = x + slot * width
-            held = sum(c.shares[rank] > 0 for c in known for rank in ranks)
-            full = held / (len(cells) * len(ranks))
-            drawing.box(at, y, width - 1, h, palette.PAPER, "#c4c4c4", 0.8, layer=2)
-            if full:
-                tall = max(h * full, 2)
-                drawing.box(
-                    at, y + h - tall, width - 1, tall, palette.tint(slot), palette.colour(slot), 0.8, layer=3
-                )
-                if palette.hatch(slot):
-                    drawing.box(
-                        at, y + h - min(5, tall), width - 1, min(5, tall), palette.tint(slot), palette.colour(slot),
-                        0.8, hatch=palette.hatch(slot), layer=4,
-                    )  # fmt: skip
-                times = max((c.shares[rank] for c in known for rank in ranks), default=1)
-                label = f"{slot}×{times}" if times > 1 and width > 20 else str(slot)
-                if group == 1 and width >= 11:
-                    drawing.label(at + width / 2 - 0.5, y + 6, label, 7, "bold", align="center")
-            elif not known and group == 1 and width >= 11:
-                drawing.label(at + width / 2 - 0.5, y + h / 2, "?", 7, colour=palette.QUIET, align="center")
-
-    def _legend(self, drawing, x, y):
-        items = [("part", "one rank's own part"), ("complete", "complete")]
-        if any(_reduces(name) for name in self.operations):
-            items.insert(1, ("partial", "partial sum"))
-        if self._wrong:
-            items.append(("differs", "differs from the definition"))
-        for kind, words in items:
-            edge, line, dash, face = FRAMES[kind]
-            drawing.box(x + 1, y - 6, 22, 12, face, edge, line, dash)
-            drawing.label(x + 30, y, words, 8, colour=palette.QUIET)
-            x += 50 + len(words) * 6.2
-        words = ["numbered boxes: whose contributions the cell holds", "boxes: whose contributions"]
+        word = fitting(self._brief(cells, kind), w, size, weight)
+        values = cells[0].values if len(cells) == 1 else None
+        if big and values is not None:
+            drawing.label(x, y + 47, fitting(_values(values), w, 9, "bold"), 9, "bold")
         drawing.label(
-            drawing.width - 16,
-            y,
-            fitting(words, drawing.width - 16 - x, 8),
-            8,
-            colour=palette.QUIET,
-            align="right",
+            x, y + (62 if big and values is not None else 50 if big else 37), word, size, weight, ink
         )
 
+    def _brief(self, cells, kind):
+        """What the cells hold, in ever fewer words."""
+        p, reduces = self.nranks, self.holdings.reduces
+        if len(cells) > 1:
+            n = sum(c.kind == kind for c in cells)
+            word = {"differs": "differ", "own": "inputs"}.get(kind, kind)
+            return [f"{n} of {len(cells)} {word}"] * (n < len(cells)) + [f"{n} {word}", word]
+        cell, ranks = cells[0], cells[0].holders
+        if kind == "differs":
+            return [*self._faults(cell), "differs"]
+        everyone = [f"{self.holdings.op} of all {p}", f"all {p}"] * (len(ranks) == p > 1)
+        whose = [self._whose(cell), *everyone, f"{len(ranks)} ranks'" if len(ranks) > 1 else f"r{ranks[0]}"]
+        if kind == "partial":
+            return [f"partial: {text}" for text in (*whose, f"{len(ranks)} of {p}")] + ["partial"]
+        if kind == "own":
+            return [f"{whose[0]} own, 1 of {p}"] * reduces + [f"{whose[0]} own", *whose]
+        return [f"{text}: complete" for text in whose[:-1]] + whose
 
-def _operations(operation):
-    names = (
-        [operation]
-        if isinstance(operation, str)
-        else list(operation)
-        if isinstance(operation, list | tuple)
-        else []
-    )
-    for name in names:
-        if name not in OPERATIONS:
-            raise ValueError(
-                f"ownership: operation is one of {', '.join(OPERATIONS)}, or a list of them, not {name!r}"
-            )
-    if not names:
-        raise ValueError(
-            f"ownership: operation is one of {', '.join(OPERATIONS)}, or a list of them, not {operation!r}"
+    def _faults(self, cell):
+        """What is wrong with a cell that differs, in ever fewer words."""
+        if cell.note:
+            return [f"differs: {cell.note}", cell.note, cell.note.replace("elements", "el.")]
+        if cell.want is not None:
+            should = _values(cell.want)
+            return [f"differs: not {should[0]}", *(f"not {values}" for values in should[:-2])]
+        shares = cell.shares or ()
+        lacks = [rank for rank, share in enumerate(shares) if not share]
+        often = [rank for rank, share in enumerate(shares) if share > 1]
+        faults = [f"{_ranks(often)} more than once"] * bool(often) + [f"lacks {_ranks(lacks)}"] * bool(lacks)
+        partial = "partial: " * (not often)
+        return [f"differs, {partial}{', '.join(faults)}", f"{partial}{', '.join(faults)}", *faults] * bool(
+            faults
         )
-    return names
 
-
-def _reduces(name):
-    return name in ("all_reduce", "reduce_scatter")
-
-
-def _run(names, xs, op):
-    states = [xs]
-    for name in names:
-        collective = getattr(semantics, name)
-        states.append(collective(states[-1], op=op) if _reduces(name) else collective(states[-1]))
-    return states
-
-
-def _defined(names, inputs, op):
-    """The inputs as arrays, and the state before and after each operation, by the definition."""
-    if not isinstance(inputs, list | tuple) or not 1 <= len(inputs) <= MOST_RANKS:
-        raise ValueError(
-            f"ownership: inputs is a list with one array per rank, 1 to {MOST_RANKS}, not "
-            f"{f'{len(inputs)} of them' if isinstance(inputs, list | tuple) else type(inputs).__name__}"
-        )
-    try:
-        states = _run(names, list(inputs), op)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"ownership: inputs: {error}") from None
-    states[0] = [np.asarray(x) for x in inputs]
-    return states[0], states
-
-
-def _rounds(names, inputs, op):
-    return inputs[0].dtype.kind in "fc" and op in ("sum", "prod", "avg") and any(map(_reduces, names))
-
-
-def _rounding(names, inputs, op):
-    """How far each element may be off because the order of a reduction is free; None where it may not."""
-    if not _rounds(names, inputs, op):
-        return None
-    scale = _run(names, [np.abs(x) for x in inputs], op)
-    eps = np.finfo(inputs[0].dtype).eps
-    return [[2 * len(inputs) * len(names) * eps * x for x in state] for state in scale]
-
-
-def _shares(names, nranks):
-    """Per state, [contributor][rank][unit]: how often the unit of that rank holds the contributor's part."""
-    units = nranks ** sum(name != "all_gather" for name in names)
-    states = [[] for _ in range(len(names) + 1)]
-    for contributor in range(nranks):
-        marks = [np.full(units, int(rank == contributor), np.int64) for rank in range(nranks)]
-        for state, now in zip(states, _run(names, marks, "sum"), strict=True):
-            state.append(now)
-    return states
-
-
-def _share(state, rank, row, rows):
-    of = (marks[rank].reshape(rows, -1)[row].max() for marks in state)
-    return tuple(int(share) for share in of)
-
-
-def _layout(rows, rank, nranks, length):
-    """The chunks that a rank holds: (chunk, its slice of the rank's array, where it starts in the whole)."""
-    if rows == "own":
-        return [(rank, slice(0, length), rank * length)]
-    parts = Partition.uneven(length, nranks)
-    return [(chunk, parts.slice(chunk), parts.displacements[chunk]) for chunk in range(nranks)]
-
-
-def _identified(inputs):
-    width = provenance.words(len(inputs))
-    if any(x.dtype != np.int64 or x.size == 0 or x.size % width for x in inputs):
-        return False
-    made = provenance.identify(len(inputs), [x.size // width for x in inputs])
-    return all(np.array_equal(x.reshape(-1), y) for x, y in zip(inputs, made, strict=True))
-
-
-def _devices(run, rank_map, nranks):
-    rank_map = getattr(run, "rank_map", None) if rank_map is None else rank_map
-    if rank_map is None:
-        return None
-    if len(rank_map) != nranks:
-        raise ValueError(
-            f"ownership: rank_map has {len(rank_map)} ranks and inputs {nranks}; give one place per rank"
-        )
-    return rank_map.devices
-
-
-def _results(run, nranks, nstates):
-    """Per operation: the results of the run, one per rank, or None where the run does not tell."""
-    if run is None:
-        return [None] * nstates
-    results = getattr(run, "results", run)
-    if not isinstance(results, list | tuple) or len(results) != nranks:
-        raise ValueError(
-            f"ownership: run is a Run or a list with one result per rank, {nranks} as in inputs, not "
-            f"{f'{len(results)} results' if isinstance(results, list | tuple) else type(results).__name__}"
-        )
-    if nstates > 1 and any(isinstance(x, tuple) for x in results):
-        for rank, x in enumerate(results):
-            if x is not None and not (isinstance(x, tuple) and len(x) == nstates):
-                raise ValueError(
-                    f"ownership: run: rank {rank} returned {type(x).__name__}, "
-                    f"not a tuple of {nstates} arrays, one per operation"
+    def _shares(self, drawing, cells, x, y, w, h):
+        """A box for each rank, or group of ranks: filled where the cells hold its contributions."""
+        lines = 1 if w / len(self._groups) >= 6 or len(self._groups) == 1 else 2
+        per_line = -(-len(self._groups) // lines)
+        wide, tall = min(w / per_line, 22), h / lines
+        known = [c.shares for c in cells if c.shares is not None]
+        for slot, ranks in enumerate(self._groups):
+            left, top = x + slot % per_line * wide, y + slot // per_line * tall
+            held = [shares[rank] for shares in known for rank in ranks]
+            full = sum(share > 0 for share in held) / (len(cells) * len(ranks))
+            numbered = len(ranks) == 1 and wide >= 11 and lines == 1
+            drawing.box(left, top, wide - 1, tall - 1, palette.PAPER, "#c4c4c4", 0.8, layer=2)
+            if full:
+                up = max((tall - 1) * full, 2)
+                at = left, top + tall - 1 - up, wide - 1, up
+                drawing.box(*at, palette.tint(slot), palette.colour(slot), 0.8, layer=3)
+                low = min(5, up) if numbered else up
+                at = left, top + tall - 1 - low, wide - 1, low
+                drawing.box(
+                    *at, palette.tint(slot), palette.colour(slot), 0.8, hatch=palette.hatch(slot), layer=4
                 )
-        return [[None if x is None else x[s] for x in results] for s in range(nstates)]
-    return [*[None] * (nstates - 1), list(results)]
+                if numbered:
+                    often = f"×{max(held)}" * (max(held) > 1)
+                    text = fitting([f"{slot}{often}", str(slot)], wide - 2, 7, "bold")
+                    drawing.label(left + (wide - 1) / 2, top + 6, text, 7, "bold", align="center")
+            elif not known and numbered:
+                drawing.label(
+                    left + (wide - 1) / 2, top + h / 2, "?", 7, colour=palette.QUIET, align="center"
+                )
 
-
-def _part(result, part, size):
-    """The chunk of a rank's result, and what is wrong with its form: (values, note)."""
-    if result is None:
-        return None, "no result"
-    array = _flat(result)
-    if array is None:
-        return None, f"returned {type(result).__name__}"
-    return array[part], "" if array.size == size else f"{array.size} elements, not {size}"
-
-
-def _flat(result):
-    try:
-        array = np.asarray(result)
-    except ValueError:
-        return None
-    return array.reshape(-1) if array.dtype.kind in "biufc" else None
-
-
-def _equal(got, want, slack):
-    if slack is None:
-        return bool(np.array_equal(got, want, equal_nan=want.dtype.kind in "fc"))
-    with np.errstate(all="ignore"):
-        same = (got == want) | (np.abs(got - want) <= slack) | (np.isnan(got) & np.isnan(want))
-    return bool(same.all())
+    def _legend(self, drawing, y):
+        words = {
+            "own": "one rank's own",
+            "partial": "partial",
+            "complete": "complete",
+            "differs": "differs from the definition",
+        }
+        present = {cell.kind for state in self.holdings.states for cells in state for cell in cells}
+        x = MARGIN + 1
+        for kind, word in words.items():
+            if kind not in present:
+                continue
+            edge, line, dash, face = FRAMES[kind]
+            drawing.box(x, y - 6, 22, 12, face, edge, line, dash)
+            drawing.label(x + 29, y, word, 8, colour=palette.QUIET)
+            x += 50 + width_of(word, 8)
+        word = fitting(["numbered boxes: whose contributions a cell holds"], drawing.width - MARGIN - x, 8)
+        drawing.label(drawing.width - MARGIN, y, word, 8, colour=palette.QUIET, align="right")
 
 
 def _number(value):
@@ -611,15 +371,15 @@ def _number(value):
 
 
 def _list(array, most):
-    array = np.asarray(array).reshape(-1)
+    """The values, at most so many of them."""
     if array.size <= most:
-        return "[" + ", ".join(map(_number, array)) + "]"
-    return "[" + ", ".join(map(_number, array[: most - 2])) + f", ... {_number(array[-1])}]"
+        return f"[{', '.join(map(_number, array))}]"
+    return f"[{', '.join(map(_number, array[: most - 1]))}, ... {_number(array[-1])}]"
 
 
 def _values(array):
     """The values in ever fewer signs."""
-    shorter = [_list(array, most) for most in (8, 4, 3) if array.size > most or most == 8]
+    shorter = [_list(array, most) for most in (8, 4, 2) if most == 8 or array.size > most]
     return [*shorter, _n(array.size, "element"), f"{array.size} el."]
 
 
@@ -632,14 +392,13 @@ def _range(first, last):
 
 
 def _ranks(ranks):
-    """ranks 0, 2 and 5–7"""
+    """Such as "ranks 0, 2 and 5–7"."""
     runs = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:
             runs[-1][1] = rank
         else:
             runs.append([rank, rank])
-    parts = [_range(a, b) if b - a != 1 else f"{a}, {b}" for a, b in runs]
-    parts = ", ".join(parts).split(", ")
+    parts = [text for a, b in runs for text in ([f"{a}", f"{b}"] if b == a + 1 else [_range(a, b)])]
     joined = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
     return f"rank{'s' * (len(ranks) > 1)} {joined}"

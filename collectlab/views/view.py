@@ -103,8 +103,8 @@ class View:
                 format="png", layout={"max_width": "100%", "object_fit": "contain"}
             )
             self._caption = ipywidgets.HTML()
-            self._words = ipywidgets.HTML()
-            words = ipywidgets.Accordion([self._words], titles=["The picture in words"])
+            self._in_words = ipywidgets.HTML()
+            words = ipywidgets.Accordion([self._in_words], titles=["The picture in words"])
             self._widget = ipywidgets.VBox([*rows, self._caption, self._image, words])
             self._show()
         return self._widget
@@ -137,7 +137,7 @@ class View:
         caption = self.caption()
         self._image.tooltip = caption
         self._caption.value = f"<p aria-live='polite'>{html.escape(caption)}</p>"
-        self._words.value = f"<pre>{html.escape(self.text())}</pre>"
+        self._in_words.value = f"<pre>{html.escape(self.text())}</pre>"
 
     def close(self):
         """Take the widget off the page and let go of its picture. It may be shown again."""
@@ -148,7 +148,7 @@ class View:
         for button, action in self._buttons:
             button.on_click(action, remove=True)
         _close(self._widget)
-        self._widget = self._drawing = self._image = self._caption = self._words = None
+        self._widget = self._drawing = self._image = self._caption = self._in_words = None
         self._inputs, self._buttons = {}, []
 
 
