@@ -131,7 +131,7 @@ class RankMapView(View):
         per_line = -(-len(shown) // -(-len(shown) // _PER_LINE))
         lines = [shown[at : at + per_line] for at in range(0, len(shown), per_line)]
         tallest = [max(_height(m.ranks_before, m.ranks_after) for m in line) for line in lines]
-        hosts = any("/" in move.device for move in self.moves)
+        hosts = len({*self.before.hosts, *self.after.hosts}) > 1
         head = 34 if hosts else 20
         strip = self._strip_rows(hosts)
         room, moving = self.WIDTH - 2 * _MARGIN, self._moving()
@@ -146,7 +146,7 @@ class RankMapView(View):
         )
         drawing.label(_MARGIN, 28, title, 14, "bold")
         drawing.label(_MARGIN, 52, fitting([about], room, 10), 10, colour=palette.QUIET)
-        self._strip(drawing, 76, strip)
+        self._strip(drawing, 76, strip, hosts)
         y, wide = below, min(196, (self.WIDTH - _MARGIN - _LEFT + _GAP) // per_line)
         for line, tall in zip(lines, tallest, strict=True):
             drawing.label(_MARGIN, y + head / 2 - 2, "device", 10)
@@ -154,7 +154,7 @@ class RankMapView(View):
             drawing.label(_MARGIN, y + head + 8 + tall + _CELL / 2 - 3, "after", 10, "bold")
             for column, move in enumerate(line):
                 x, cell = _LEFT + column * wide, wide - _GAP
-                _device(drawing, x, y, head - 4, cell, move.device, "bold", "left")
+                _device(drawing, x, y, head - 4, cell, move.device.split("/", hosts), "bold", "left")
                 stays = set(move.ranks_before) & set(move.ranks_after)
                 self._cells(drawing, x, y + head, cell, move.ranks_before, stays, 1.0)
                 self._cells(drawing, x, y + head + 8 + tall, cell, move.ranks_after, stays, 2.6)
@@ -184,7 +184,7 @@ class RankMapView(View):
             return [_ROW]
         return [_ROW, _ROW, *[_ROW + 14 * hosts] * 2]
 
-    def _strip(self, drawing, y, rows):
+    def _strip(self, drawing, y, rows, hosts):
         """The vector, cut by rank, and under each slice its device before and after."""
         length, total = self.WIDTH - _MARGIN - _LEFT, self.partition.total
         for row, name in enumerate(("slice", "rank", "before", "after")[: len(rows)]):
@@ -206,13 +206,14 @@ class RankMapView(View):
             drawing.box(x, y, wide, _ROW - 4, edge=palette.INK, line=0.8)
             drawing.label(x + wide / 2, y + _ROW / 2 - 2, span, align="center")
             _block(drawing, x, y + _ROW, wide, _ROW - 4, rank)
-            names = [text for text in (f"rank {rank}", f"{rank}") if width_of(text) + 14 < wide]
+            names = [text for text in (f"rank {rank}", f"{rank}") if width_of(text) + 24 < wide]
             _plate(drawing, x, y + _ROW, wide, _ROW - 4, names[:1])
             for row, device in ((2, before[rank]), (3, after[rank])):
                 top, moves = y + sum(rows[:row]), row == 3 and rank in moving
-                line, weight = (2.6, "normal" if "/" in device else "bold") if moves else (0.8, "normal")
+                line, weight = (2.6 if moves else 0.8), ("bold" if moves and not hosts else "normal")
                 drawing.box(x, top, wide, rows[row] - 4, edge=palette.INK, line=line, layer=3)
-                _device(drawing, x + wide / 2, top, rows[row] - 4, wide - 8, device, weight, "center")
+                names = device.split("/", hosts)
+                _device(drawing, x + wide / 2, top, rows[row] - 4, wide - 8, names, weight, "center")
 
     def _cells(self, drawing, x, y, wide, ranks, stays, line):
         """What one device holds: a block for each rank; those that come or go are first, in a thicker frame."""
@@ -263,9 +264,8 @@ def _plate(drawing, x, y, wide, tall, lines):
         drawing.label(x + wide / 2, y + tall / 2 + 15 * (row - (len(lines) - 1) / 2), text, align="center")
 
 
-def _device(drawing, x, y, tall, wide, device, weight, align):
-    """The name of a device, in two lines where it names its host; too long a name loses its beginning."""
-    lines = device.split("/", 1)
+def _device(drawing, x, y, tall, wide, lines, weight, align):
+    """The name of a device, after that of its host if there are several; too long a name loses its beginning."""
     for row, text in enumerate(lines):
         cut = next((at for at in range(len(text)) if width_of("…" * (at > 0) + text[at:], 9, weight) <= wide), None)
         if cut is not None:

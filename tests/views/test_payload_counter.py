@@ -1,0 +1,158 @@
+"""The payload counter says what `payload` says, in words and as a picture."""
+
+import html
+import re
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from collectlab import payload, views
+
+CALLS = [(operation, library) for operation in payload.OPERATIONS for library in payload.LIBRARIES]
+
+
+def labels(view):
+    return [t.get_text() for t in view.figure().findobj(Text) if t.get_visible() and t.get_text()]
+
+
+@pytest.mark.parametrize(("operation", "library"), CALLS)
+@pytest.mark.parametrize(("nranks", "elements"), [(1, 6), (2, 4), (4, 12)])
+def test_text_and_picture_name_every_figure(operation, library, nranks, elements):
+    view = views.payload_counter(operation, nranks, elements, "int32", library)
+    count = payload.count_of_input(library, operation, elements, nranks)
+    text, drawn = view.text(), labels(view)
+    for name, side in payload.CALLS[operation][library].counts.items():
+        assert f"count argument: {name} = {count.value} ({side})" in text
+        assert any(name in label and str(count.value) in label for label in drawn)
+        assert side in drawn
+    for side in {count.at_root, count.elsewhere} if nranks > 1 else {count.at_root}:
+        sent = rf"send +{side.send_elements} +{side.input_bytes('int32')} +logical input"
+        kept = rf"receive +{side.recv_elements} +{side.output_bytes('int32')} +logical output"
+        assert re.search(rf"{sent}\n.*{kept}", text)
+        for elements_, size in (
+            (side.send_elements, side.input_bytes("int32")),
+            (side.recv_elements, side.output_bytes("int32")),
+        ):
+            assert f"{elements_} element{'s' * (elements_ != 1)}" in drawn
+            assert f"{size} byte{'s' * (size != 1)}" in drawn
+    for other in payload.LIBRARIES:
+        assert payload.CALLS[operation][other].function in text
+        assert payload.CALLS[operation][other].function in drawn
+
+
+def test_the_count_is_the_input_only_where_payload_says_so():
+    assert "recvcount = 2" in views.payload_counter("reduce_scatter", 2, 4).text()
+    assert "sendcount = 4" in views.payload_counter("all_gather", 2, 4).text()
+    assert "count argument: count = 4" in views.payload_counter("all_reduce", 2, 4).text()
+
+
+def test_it_says_what_elements_counts_and_what_a_payload_is_not():
+    for operation, whose in (("all_gather", "one rank's"), ("scatter", "the root's"), ("broadcast", "the root's")):
+        view = views.payload_counter(operation, 2, 4)
+        said = f"elements = 4, the length of {whose} input vector"
+        assert said in view.text()
+        assert any(said in label for label in labels(view))
+        for where in (view.text(), " ".join(labels(view))):
+            assert "Not traffic, not time, not memory" in where
+
+
+def test_a_buffer_that_is_ignored_is_not_an_empty_one():
+    gather = labels(views.payload_counter("gather", 4, 3))
+    assert gather.count("not used on this rank") == 1
+    assert "an empty buffer" not in gather
+    empty = labels(views.payload_counter("all_reduce", 4, 0))
+    assert empty.count("an empty buffer") == 2
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 4, 8, 16, 17, 100_000])
+def test_labels_are_apart_and_inside(nranks, misplaced):
+    for number, (operation, library) in enumerate(CALLS):
+        elements = (0, 12 * nranks, 2**40 * nranks)[number % 4 % 3]
+        view = views.payload_counter(operation, nranks, elements, "float64", library)
+        assert misplaced(view.figure()) == [], (operation, library, elements)
+
+
+def test_many_blocks_are_drawn_as_one_that_says_so():
+    assert "15" in labels(views.payload_counter("all_gather", 16, 4))
+    many = labels(views.payload_counter("all_gather", 17, 4))
+    assert "17 blocks of 4 elements, too many to draw one by one" in many
+
+
+def test_controls_and_set_go_the_same_way(control):
+    view = views.payload_counter()
+    widget = view.widget()
+    control(widget, "operation").value = "all_gather"
+    control(widget, "ranks").value = 3
+    control(widget, "elements").value = 5
+    control(widget, "dtype").value = "float16"
+    control(widget, "library").value = "MPI"
+    other = views.payload_counter("all_gather", 3, 5, "float16", "MPI")
+    assert view.text() == other.text()
+    assert view.png() == other.png() == view._image.value
+    view.set(elements=7)
+    assert control(widget, "elements").value == 7
+    view.close()
+    other.close()
+
+
+def test_a_control_that_is_not_accepted_goes_back_and_says_why(control):
+    view = views.payload_counter("reduce_scatter", 2, 4)
+    widget, before = view.widget(), view.text()
+    control(widget, "ranks").value = 3
+    assert control(widget, "ranks").value == 2
+    assert view.text() == before
+    said = html.unescape(view._caption.value)
+    assert "elements=4" in said and "take a multiple of 3, such as 6" in said
+    control(widget, "elements").value = 8
+    assert "Not accepted" not in view._caption.value
+    view.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"operation": "allreduce"}, ValueError, "operation is one of all_reduce, "),
+        ({"operation": ["all_reduce"]}, ValueError, "operation is one of"),
+        ({"operation": "all_gather_v"}, ValueError, "operation is one of"),
+        ({"nranks": 0}, ValueError, "nranks is a whole number, 1 or more, not 0"),
+        ({"nranks": "four"}, ValueError, "nranks is a whole number"),
+        ({"nranks": True}, ValueError, "nranks is a whole number"),
+        ({"nranks": float("nan")}, ValueError, "nranks is a whole number"),
+        ({"elements": -1}, ValueError, "elements is a whole number, 0 or more, not -1"),
+        ({"elements": float("inf")}, ValueError, "elements is a whole number"),
+        ({"elements": 5}, ValueError, "elements=5; take a multiple of 2, such as 6"),
+        ({"dtype": object}, TypeError, "dtype="),
+        ({"dtype": "float31"}, TypeError, "dtype='float31'"),
+        ({"dtype": None}, TypeError, "dtype=None"),
+        ({"library": "RCCL"}, ValueError, "library is one of NCCL, MPI, nccl-tests"),
+        ({"library": None}, ValueError, "library is one of"),
+    ],
+)
+def test_bad_input_names_the_argument(settings, error, says):
+    with pytest.raises(error) as caught:
+        views.payload_counter(**settings)
+    assert says in str(caught.value)
+    assert "payload_counter(" in str(caught.value)
+    view = views.payload_counter()
+    before = view.text()
+    with pytest.raises(error):
+        view.set(**settings)
+    assert view.text() == before
+
+
+def test_numpy_numbers_types_and_other_cases_are_taken():
+    view = views.payload_counter("all_gather", np.int64(2), np.int32(4), np.complex64, "nccl-TESTS")
+    assert "complex64, 8 bytes an element" in view.text()
+    assert view.settings["library"] == "nccl-tests"
+    view.widget()
+    view.close()
+
+
+def test_the_same_settings_give_the_same_text_and_picture():
+    one, two = (views.payload_counter("all_to_all", 4, 8, library="MPI") for _ in range(2))
+    assert one.text() == two.text() == repr(one)
+    assert one.png() == two.png()
+    two.set(nranks=2).set(nranks=4)
+    assert one.text() == two.text()
+    assert one.png() == two.png()
