@@ -37,7 +37,7 @@ class _Pickler(cloudpickle.Pickler):
         if cupy is not None and isinstance(obj, cupy.ndarray):
             return cupy.asnumpy(obj).__reduce_ex__(5)
         if self.sealed and _home(obj, kind) in _STAYING:
-            raise TypeError(f"{kind.__name__!r} of {_home(obj, kind)} exists only in its rank")
+            raise TypeError(f"it holds a {kind.__name__} of {_home(obj, kind)}, which exists only in its rank")
         if kind is types.CodeType:
             # cloudpickle forgets the file of a function; a traceback of a rank needs it
             self.files.add(obj.co_filename)
@@ -73,6 +73,8 @@ def write(path, obj, sealed=False):
     except RecursionError:
         raise TypeError("the object is nested too deeply to be pickled") from None
     except (pickle.PicklingError, AttributeError, ValueError) as error:
+        if isinstance(error.__cause__, RecursionError):  # cloudpickle's wrapping
+            raise TypeError("the object is nested too deeply to be pickled") from None
         raise TypeError(str(error)) from None
     text = bytes(sink)
     raws = [buffer.raw() for buffer in buffers]

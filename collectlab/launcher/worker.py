@@ -157,6 +157,7 @@ def _rank(rank, control):
 
         context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
         channel.send(rank=rank, id=message["id"], **_run(message, context, record, fabrics))
+        _forget_edited_modules()  # notes what this run has imported
     atexit._run_exitfuncs()
     _flush()
     MPI.Finalize()
