@@ -48,11 +48,15 @@ def words(nranks):
 def identify(nranks, count):
     """The array that each rank passes: a list of int64 vectors, rank r's of ``count * words(nranks)`` words.
 
-    ``count`` is the number of elements on each rank, or a list with one number per rank.
+    ``count`` is the number of elements on each rank, a list with one number per rank, or a ``layout.Partition``.
     """
     call = f"identify(nranks={nranks!r}, count={count if isinstance(count, int) else '...'})"
     nranks = _whole(call, "nranks", nranks, 1, RANKS)
-    counts = [count] * nranks if hasattr(count, "__index__") else list(getattr(count, "counts", count))
+    counts = getattr(count, "counts", count)
+    if hasattr(counts, "__index__"):
+        counts = [counts] * nranks
+    elif not hasattr(counts, "__len__"):
+        raise TypeError(f"{call}: count is one number, or a list with one number per rank, not {count!r}")
     if len(counts) != nranks:
         raise ValueError(f"{call}: count is one number, or one per rank ({nranks}), not {len(counts)} numbers")
     xs = []

@@ -54,7 +54,7 @@ def kinds(draw):
     return Count(*draw(st.sampled_from(EVERY)), draw(st.integers(0, 40)), draw(st.integers(1, 17)))
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------
+# -- tables --------------------
 
 
 def wrong_in_the_tables():
@@ -117,7 +117,7 @@ def test_a_count_is_a_sentence():
     )
 
 
-# -- the reference returns what payload says ------------------------------------------------------------------------
+# -- the reference returns what payload says --------------------
 
 
 def payload_of(case):
@@ -163,7 +163,7 @@ def test_a_partition_serves_as_counts():
     assert str(made).startswith("MPI_Reduce_scatter's recvcounts = [3, 2, 2] (receive: block r of the result")
 
 
-# -- conversions ----------------------------------------------------------------------------------------------------
+# -- conversions --------------------
 
 
 @settings(max_examples=200, deadline=None)
@@ -260,7 +260,7 @@ def test_root_and_others_are_not_confused():
                 ]
 
 
-# -- nccl-tests -----------------------------------------------------------------------------------------------------
+# -- nccl-tests --------------------
 
 
 @settings(max_examples=300, deadline=None)
@@ -283,7 +283,7 @@ def test_small_rows_show_zero():
     assert nccl_tests_count("reduce_scatter", 64, 2, "bfloat16").value == 16
 
 
-# -- in place -------------------------------------------------------------------------------------------------------
+# -- in place --------------------
 
 ADDRESS = {  # NCCL's user guide: where recv (or send) must be, in bytes, given the other
     "all_reduce": lambda send, recv, block, rank, root: recv == send,
@@ -353,7 +353,7 @@ def test_the_rules_are_said_for_every_call():
         assert ("MPI_IN_PLACE" in rule) == (library == "MPI" and operation != "broadcast")
 
 
-# -- bad input ------------------------------------------------------------------------------------------------------
+# -- bad input --------------------
 
 two = count("NCCL", "reduce_scatter", recvcount=2, nranks=2)
 BAD = {

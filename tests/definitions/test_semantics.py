@@ -15,7 +15,7 @@ OPERATIONS = (*REDUCTIONS, *MOVES)
 KEEP_SHAPE = ("all_reduce", "reduce", "broadcast")
 
 
-# -- the same results by plain loops ------------------------------------------------------------------------------
+# -- the same results by plain loops --------------------
 
 
 def folded(values, op, dtype):
@@ -127,7 +127,7 @@ def test_every_operation_returns_what_plain_loops_return(case):
     assert fault(case) is None
 
 
-# -- shapes and memory layouts ------------------------------------------------------------------------------------
+# -- shapes and memory layouts --------------------
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -155,7 +155,7 @@ def test_a_partition_serves_as_counts():
     assert [b.tolist() for b in s.scatter_v([xs[0], None], Partition.of([0, 7]))] == [[], list(range(7))]
 
 
-# -- laws -----------------------------------------------------------------------------------------------------------
+# -- laws --------------------
 
 
 def same(left, right):
@@ -250,7 +250,7 @@ def test_one_rank_keeps_what_it_has(case):
         np.testing.assert_array_equal(getattr(s, operation)([x])[0], x)
 
 
-# -- the worked numbers of the lessons --------------------------------------------------------------------------
+# -- the worked numbers of the lessons --------------------
 
 
 def test_three_collectives_on_the_same_inputs():
@@ -269,7 +269,7 @@ def test_an_average_of_integers_is_cut_towards_zero():
     assert s.all_reduce([np.array([100], np.int8)] * 2, "avg")[0].tolist() == [-28]  # the sum wraps first
 
 
-# -- wrong references are noticed ---------------------------------------------------------------------------------
+# -- wrong references are noticed --------------------
 
 
 def rolled(results):
@@ -363,7 +363,7 @@ def test_a_wrong_reference_is_noticed(wrong):
     assert not any(fault(case) for case in tried)
 
 
-# -- bad input ------------------------------------------------------------------------------------------------------
+# -- bad input --------------------
 
 two = [np.arange(4), np.arange(4)]
 BAD = {
