@@ -92,11 +92,11 @@ class Drawing:
 
         self.finish().canvas.draw()
         file = io.BytesIO()
-        pixels = np.ascontiguousarray(np.asarray(self.figure.canvas.buffer_rgba())[..., :3])
-        # 256 colours are enough for boxes and labels, and a third of the bytes
-        picture = Image.fromarray(pixels).quantize(
-            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
-        )
+        pixels = self.figure.canvas.buffer_rgba()
+        size = pixels.shape[1], pixels.shape[0]
+        picture = Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")
+        # 256 colours are enough for boxes and labels, and take a third of the bytes
+        picture = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         picture.save(file, "png", compress_level=3)
         return file.getvalue()
 

@@ -25,8 +25,8 @@ MOST_RANKS = 256
 class Cell:
     """One chunk on one rank.
 
-    kind           "own" (one rank's input), "partial" (a reduction that lacks someone), "complete", "differs"
-                   (a run's, and not what the definition says) or "empty" (no elements)
+    kind           "own" (one rank's input), "partial" (it lacks someone, and a reduction is under way),
+                   "complete", "differs" (a run's, and not what the definition says) or "empty" (no elements)
     window         name of the buffer
     chunk          number of the chunk
     start, length  its elements in the whole vector
@@ -120,7 +120,8 @@ class Holdings:
             return "empty"
         if s == 0:
             return "own"
-        return "partial" if self.reduces and 0 in counts else "complete"
+        last = s == len(self.operations)
+        return "partial" if self.reduces and 0 in counts and not last else "complete"
 
     def _read(self, values):
         """Whose identified elements a chunk holds, and how often at most; None if that cannot be read."""

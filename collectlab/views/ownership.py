@@ -170,8 +170,8 @@ class Ownership(SteppedView):
         return f"{whose}, complete"
 
     def _whose(self, cell):
-        ranks, most = cell.holders, max(cell.shares or (0,))
-        often = f", some {most} times" * (most > 1)
+        ranks, shares = cell.holders, {*(cell.shares or ())} - {0}
+        often = f", {'some ' * (len(shares) > 1)}{max(shares)} times" if shares - {1} else ""
         if len(ranks) > 1:
             everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else _ranks(ranks)
             return f"{self.holdings.op} of {everyone}{often}"
@@ -203,7 +203,7 @@ class Ownership(SteppedView):
             states = [self._settings["step"]]
         across = len(states) if abreast else 1
         column = min((width - GAP * (across - 1)) / (columns * across), 230)
-        row = 76 if columns <= 8 else 48
+        row = 78 if columns <= 8 else 50
         header = 24 + 17 * (1 + bool(self.devices) + any(map(self._ran, states)))
         panel, top, foot = header + columns * row + 22, 84, 28
         height = top + panel * (len(states) // across) + foot
@@ -277,9 +277,9 @@ class Ownership(SteppedView):
         word = fitting(self._brief(cells, kind), w, size, weight)
         values = cells[0].values if len(cells) == 1 else None
         if big and values is not None:
-            drawing.label(x, y + 47, fitting(_values(values), w, 9, "bold"), 9, "bold")
+            drawing.label(x, y + 46, fitting(_values(values), w, 9, "bold"), 9, "bold")
         drawing.label(
-            x, y + (62 if big and values is not None else 50 if big else 37), word, size, weight, ink
+            x, y + (60 if big and values is not None else 50 if big else 37), word, size, weight, ink
         )
 
     def _brief(self, cells, kind):
@@ -310,7 +310,7 @@ class Ownership(SteppedView):
         shares = cell.shares or ()
         lacks = [rank for rank, share in enumerate(shares) if not share]
         often = [rank for rank, share in enumerate(shares) if share > 1]
-        faults = [f"{_ranks(often)} more than once"] * bool(often) + [f"lacks {_ranks(lacks)}"] * bool(lacks)
+        faults = [f"{_ranks(often)} repeated"] * bool(often) + [f"lacks {_ranks(lacks)}"] * bool(lacks)
         partial = "partial: " * (not often)
         return [f"differs, {partial}{', '.join(faults)}", f"{partial}{', '.join(faults)}", *faults] * bool(
             faults
@@ -338,9 +338,9 @@ class Ownership(SteppedView):
                     *at, palette.tint(slot), palette.colour(slot), 0.8, hatch=palette.hatch(slot), layer=4
                 )
                 if numbered:
-                    often = f"×{max(held)}" * (max(held) > 1)
-                    text = fitting([f"{slot}{often}", str(slot)], wide - 2, 7, "bold")
-                    drawing.label(left + (wide - 1) / 2, top + 6, text, 7, "bold", align="center")
+                    text, size = (f"{slot}×{max(held)}", 6) if max(held) > 1 else (str(slot), 7)
+                    text = fitting([text, str(slot)], wide - 1, size, "bold")
+                    drawing.label(left + (wide - 1) / 2, top + 6, text, size, "bold", align="center")
             elif not known and numbered:
                 drawing.label(
                     left + (wide - 1) / 2, top + h / 2, "?", 7, colour=palette.QUIET, align="center"
