@@ -146,33 +146,44 @@ allreduce_of_ranks = Exercise(
     ),
 )
 
-who_waits = Exercise(
-    "4 ranks; rank 2 raises on the line before allreduce. Which ranks wait in allreduce? List them in rank order.",
-    expected=[0, 1, 3],
+the_other_three = Exercise(
+    "4 ranks; rank 2 raises on the line before allreduce. What becomes of ranks 0, 1 and 3?",
+    expected="all three wait",
     why="a collective needs every rank; those that have reached it wait for the one that never will.",
+    options=(
+        "all three return",
+        "all three raise",
+        "all three wait",
+        "only 0 and 1 wait",
+        "only 3 waits",
+        "it varies",
+    ),
     mistakes=(
         Mistake(
-            "the one that raised", [2], "Rank 2 never reached allreduce. The others did, and wait for it."
-        ),
-        Mistake("all", _RANKS, "Rank 2 raised on the line before; it waits for nothing."),
-        Mistake(
-            "those before it",
-            [0, 1],
-            "Rank 3 does not come after rank 2 in time: all ranks run at once, and rank 3 reached allreduce too.",
+            "the others return",
+            "all three return",
+            "They would need a sum to return. On each rank, allreduce gives one when all four numbers are there.",
         ),
         Mistake(
-            "those after it",
-            [3],
-            "Ranks 0 and 1 do not come before rank 2 in time: allreduce lets nobody go until all four have come.",
+            "the others raise",
+            "all three raise",
+            "The exception is rank 2's. The others are processes of their own, and their lines are in order.",
         ),
         Mistake(
-            "nobody",
-            [],
-            "On each rank, allreduce waits until every rank's number is there. Rank 2's never is.",
+            "only those before it wait",
+            "only 0 and 1 wait",
+            "Rank 3 does not come after rank 2 in time. It needs rank 2's number as much as ranks 0 and 1 do.",
         ),
-        Mistake("counted from 1", [1, 2, 4], "Ranks count from 0: the others are not 1, 2 and 4."),
-        Mistake("how many", 3, "That is how many wait. Which ones are they?"),
-        Mistake("whom they wait for", 2, "They all wait for rank 2. Which ranks are they?"),
+        Mistake(
+            "only those after it wait",
+            "only 3 waits",
+            "Ranks 0 and 1 do not come before rank 2 in time. They cannot leave allreduce before all four have come.",
+        ),
+        Mistake(
+            "a matter of speed",
+            "it varies",
+            "Who reaches allreduce first varies. That nobody leaves it before rank 2 has come does not.",
+        ),
     ),
 )
 
