@@ -178,6 +178,9 @@ class SteppedView(View):
 
 
 def _close(widget):
-    for child in getattr(widget, "children", ()):
-        _close(child)
+    """Close the widget with all that it is made of; ipywidgets leaves layouts and styles behind."""
+    parts = [*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)]
     widget.close()
+    for part in parts:
+        if part is not None:
+            _close(part)

@@ -1,5 +1,6 @@
 """How a picture is read here: where each label lies, and whether two of them touch or one leaves the picture."""
 
+import ipywidgets
 import pytest
 from matplotlib.text import Text
 
@@ -30,17 +31,31 @@ def misplaced():
     return misplaced_labels
 
 
+def parts(widget):
+    """The widget and everything in it."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from parts(child)
+
+
 @pytest.fixture
 def control():
-    """Finds a control of a widget by its description, or a button by its name."""
+    """Finds a control of a widget by its description; a button by its name."""
+    return lambda widget, name: next(w for w in parts(widget) if getattr(w, "description", None) == name)
 
-    def find(widget, description):
-        for child in getattr(widget, "children", ()):
-            if getattr(child, "description", None) == description:
-                return child
-            inside = find(child, description)
-            if inside is not None:
-                return inside
-        return None
+
+@pytest.fixture
+def markup():
+    """All HTML that a widget shows: str."""
+    return lambda widget: "\n".join(w.value for w in parts(widget) if isinstance(w, ipywidgets.HTML))
+
+
+@pytest.fixture
+def picture():
+    """The one picture that a widget shows: bytes."""
+
+    def find(widget):
+        (image,) = (w for w in parts(widget) if isinstance(w, ipywidgets.Image))
+        return image.value
 
     return find

@@ -79,7 +79,7 @@ def test_many_blocks_are_drawn_as_one_that_says_so():
     assert "17 blocks of 4 elements, too many to draw one by one" in many
 
 
-def test_controls_and_set_go_the_same_way(control):
+def test_controls_and_set_go_the_same_way(control, picture):
     view = views.payload_counter()
     widget = view.widget()
     control(widget, "operation").value = "all_gather"
@@ -89,23 +89,24 @@ def test_controls_and_set_go_the_same_way(control):
     control(widget, "library").value = "MPI"
     other = views.payload_counter("all_gather", 3, 5, "float16", "MPI")
     assert view.text() == other.text()
-    assert view.png() == other.png() == view._image.value
+    assert view.png() == other.png() == picture(widget)
     view.set(elements=7)
     assert control(widget, "elements").value == 7
     view.close()
     other.close()
 
 
-def test_a_control_that_is_not_accepted_goes_back_and_says_why(control):
+def test_a_control_that_is_not_accepted_goes_back_and_says_why(control, markup):
     view = views.payload_counter("reduce_scatter", 2, 4)
     widget, before = view.widget(), view.text()
     control(widget, "ranks").value = 3
     assert control(widget, "ranks").value == 2
     assert view.text() == before
-    said = html.unescape(view._caption.value)
+    assert "Not accepted" in markup(widget)
+    said = html.unescape(markup(widget))
     assert "elements=4" in said and "take a multiple of 3, such as 6" in said
     control(widget, "elements").value = 8
-    assert "Not accepted" not in view._caption.value
+    assert "Not accepted" not in markup(widget)
     view.close()
 
 

@@ -1,0 +1,99 @@
+"""A view that is stepped a thousand times keeps what it is made of: widgets, artists and memory stay bounded."""
+
+import gc
+import sys
+from pathlib import Path
+
+import ipywidgets
+import numpy as np
+import pytest
+
+from collectlab import views
+from collectlab.layout import Partition, RankMap
+
+XS = [np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])]
+PAGE = 4096  # bytes, at least
+
+
+def step_ownership():
+    view = views.ownership(["reduce_scatter", "all_gather"], XS, step=0)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
+def step_payload_counter():
+    view = views.payload_counter()
+    return view, lambda n: view.set(elements=2 * (n % 2 + 1))
+
+
+def step_rank_map():
+    view = views.rank_map(RankMap(["A", "B"]), Partition.equal(8, 2))
+    return view, lambda n: view.swap(0, 1)
+
+
+EVERY_VIEW = pytest.mark.parametrize("start", [step_ownership, step_payload_counter, step_rank_map])
+
+
+def widgets():
+    return dict(ipywidgets.widgets.widget._instances)
+
+
+def memory():
+    """The small objects there are, and the bytes that the process holds in memory."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return sys.getallocatedblocks(), pages * PAGE
+
+
+def growth(step, steps):
+    blocks, held = memory()
+    for n in range(steps):
+        step(n)
+    blocks_after, held_after = memory()
+    return blocks_after - blocks, held_after - held
+
+
+def grows(step, steps):
+    """Whether so many steps leave about one object, or about 10 kB (a small picture), behind for each."""
+    blocks, held = growth(step, steps)
+    return blocks > steps or held > steps * 10_000
+
+
+def test_growth_is_seen_where_there_is_some():
+    kept = []
+    assert not grows(lambda n: bytes(20_000), 800)
+    assert grows(lambda n: kept.append(bytearray(b"x" * 20_000)), 800)
+    assert grows(lambda n: kept.append({"step": n, "was": [n + 0.5]}), 800)
+
+
+@EVERY_VIEW
+def test_a_thousand_steps_leave_nothing_behind(start, picture):
+    view, step = start()
+    widget = view.widget()
+    pictures = set()
+    for n in range(200):
+        step(n)
+        pictures.add(picture(widget))
+    assert len(pictures) > 1
+    made, artists = widgets(), view._drawing.figure.findobj()
+    assert not grows(step, 800)
+    assert widgets() == made
+    assert view._drawing.figure.findobj() == artists
+    assert picture(widget) in pictures
+    view.close()
+
+
+@EVERY_VIEW
+def test_close_takes_every_widget_with_it_and_the_view_can_be_shown_again(start, picture):
+    view, step = start()
+    before, text, shown = widgets(), view.text(), set()
+    for _ in range(3):
+        shown.add(picture(view.widget()))
+        assert len(widgets()) > len(before)
+        view.close()
+        view.close()
+        assert [type(w).__name__ for key, w in widgets().items() if key not in before] == []
+    assert view.text() == text
+    assert len(shown) == 1
+    step(0)
+    assert picture(view.widget()) not in shown
+    view.close()
