@@ -91,7 +91,7 @@ class ProgramExercise:
             with contextlib.redirect_stderr(
                 io.StringIO()
             ):  # the report of a failed run is part of the verdict
-                done = run(_noting, program, per_rank(xs), ranks=nranks, device="cpu", timeout=self.timeout)
+                done = run(_checked, program, per_rank(xs), ranks=nranks, device="cpu", timeout=self.timeout)
         except TypeError as error:
             return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
         if not done.ok:
@@ -144,7 +144,7 @@ class _Noting:
         return getattr(self._comm, name)
 
 
-def _noting(ctx, program, x):
+def _checked(ctx, program, x):
     """What the program returns on this rank, and the names of the communicator that it used."""
     ctx.comm = comm = _Noting(ctx.comm)
     return program(ctx, x), sorted(comm.names)

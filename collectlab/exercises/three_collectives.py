@@ -162,7 +162,7 @@ def _lacks(letter, message):
 
 
 what_follows = Exercise(
-    "Reduce-scatter followed by all-gather is logically all-reduce. Which statements follow from that alone?",
+    "Reduce-scatter, then all-gather, is logically all-reduce. Which statements follow from the definitions alone?",
     expected=frozenset("ad"),
     options={
         "a": "for integers, every rank ends with the same array as after all-reduce",
