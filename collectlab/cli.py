@@ -82,7 +82,13 @@ def _run_notebook(options):
         raise ValueError(f"run {options.file!r}: not a notebook ({error})") from None
     before = set(rundir.names())
     where = {"metadata": {"path": os.path.dirname(os.path.abspath(options.file))}}
-    client = NotebookClient(notebook, timeout=options.timeout, record_timing=False, resources=where)
+    client = NotebookClient(
+        notebook,
+        timeout=options.timeout,
+        record_timing=False,
+        resources=where,
+        extra_arguments=["--log-level=ERROR"],  # of the kernel, which else warns of its loopback connection
+    )
     failed = None
     try:
         client.execute()

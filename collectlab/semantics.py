@@ -11,7 +11,7 @@ Every function takes ``xs``, a list with one array per rank, and returns a list 
 - A reduction adds rank 0, then rank 1, and so on, in the dtype of the inputs. That order is a choice made
   here: MPI and NCCL may take another one, and then the last digits of a float differ.
 - ``avg`` is the sum divided by the rank count. On integers the quotient is cut towards zero, as in NCCL; MPI
-  has no ``avg``.
+  has no ``avg``. (On floats NCCL multiplies each input by 1 / nranks first, so its sum overflows later.)
 - Where an operation gives a rank nothing, its entry is None. MPI and NCCL leave that rank's receive buffer
   as it was.
 - Results are new arrays; they share memory neither with the inputs nor with each other.
@@ -133,8 +133,8 @@ def all_to_all_v(xs, sendcounts):
     """``all_to_all`` where rank s sends ``sendcounts[s][r]`` elements to rank r (MPI_Alltoallv)."""
     call = f"all_to_all_v(xs, sendcounts={sendcounts!r})"
     arrays = _alike(call, xs, shapes=False)
-    if len(sendcounts) != len(arrays):
-        raise ValueError(f"{call}: sendcounts has one row per rank, {len(arrays)}, not {len(sendcounts)}")
+    if not isinstance(sendcounts, list | tuple | np.ndarray) or len(sendcounts) != len(arrays):
+        raise ValueError(f"{call}: sendcounts has one row per rank, {len(arrays)} rows of as many numbers")
     sent = [
         _blocks(x, _counts(call, f"sendcounts[{s}]", row, len(arrays), x.size))
         for s, (x, row) in enumerate(zip(arrays, sendcounts, strict=True))

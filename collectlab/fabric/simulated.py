@@ -16,7 +16,7 @@ from collectlab.fabric.context import Context
 from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric
 from collectlab.layout import RankMap
-from collectlab.trace.events import Trace
+from collectlab.trace import Trace
 
 MOST_RANKS = 64
 

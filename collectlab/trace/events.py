@@ -1,8 +1,6 @@
-"""What a run does, event by event, and what can be counted from it."""
+"""What a run does, event by event."""
 
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 STORE, LOAD, NOTIFY, WAIT = "store", "load", "notify", "wait"
 
@@ -52,56 +50,3 @@ def spell(elements):
         )
     listed = list(elements)
     return "elements " + ", ".join(map(str, listed[:6])) + (", ..." if len(listed) > 6 else "")
-
-
-@dataclass
-class Trace:
-    """The events of a run in an order in which they could have happened: each wait after what satisfied it."""
-
-    nranks: int
-    events: list = field(default_factory=list)
-
-    @classmethod
-    def merged(cls, per_rank):
-        """The trace of the events that each rank noted for itself, in an order that respects every signal."""
-        trace, given, at = cls(len(per_rank)), {}, [0] * len(per_rank)
-        moved = True
-        while moved:
-            moved = False
-            for rank, events in enumerate(per_rank):
-                while at[rank] < len(events):
-                    event = events[at[rank]]
-                    if event.kind == WAIT:
-                        if given.get((rank, event.name, event.row, event.peer), 0) < event.at_least:
-                            break
-                    elif event.kind == NOTIFY:
-                        given[event.peer, event.name, event.row, rank] = event.at_least
-                    trace.events.append(event)
-                    at[rank] += 1
-                    moved = True
-        return trace
-
-    def traffic(self):
-        """int64 (nranks, nranks): bytes that row rank read from column rank's windows.
-
-        The diagonal holds what a rank read from its own. Stores to a peer's window are not reads; `pushed`
-        counts them.
-        """
-        return self._bytes(LOAD)
-
-    def pushed(self):
-        """int64 (nranks, nranks): bytes that row rank stored into column rank's windows."""
-        return self._bytes(STORE)
-
-    def _bytes(self, kind):
-        matrix = np.zeros((self.nranks, self.nranks), np.int64)
-        for event in self.events:
-            if event.kind == kind:
-                matrix[event.rank, event.peer] += event.nbytes
-        return matrix
-
-    def races(self):
-        """Pairs of accesses that nothing orders, of which at least one is a store. Empty: there is no race."""
-        from collectlab.trace.races import find
-
-        return find(self)
