@@ -358,7 +358,8 @@ def count(library, operation, *bare, nranks, **named):
                 f"{call}: with one datatype both are the same number: "
                 f"{first} ({spelled.counts[first]}), {name} ({spelled.counts[name]})"
             )
-    _whole(call, first, value, 0), _whole(call, "nranks", nranks, 1)
+    _whole(call, first, value, 0)
+    _whole(call, "nranks", nranks, 1)
     return Count(library, operation, first, value, nranks)
 
 

@@ -244,12 +244,15 @@ def _often(times):
 def _read(row):
     """The mixture in one element, or UNREADABLE."""
     held = Counter()
-    for rank in np.flatnonzero(row[:-1].reshape(-1, 4).any(axis=1)).tolist():
-        weights = _weights(*row[4 * rank : 4 * rank + 4].tolist())
-        if weights is None:
-            return UNREADABLE
-        held.update({(rank, index): times for index, times in weights.items()})
-    check = sum(int(_check(rank, np.int64(index))) * times for (rank, index), times in held.items())
+    for rank, moments in enumerate(row[:-1].reshape(-1, 4).tolist()):
+        if any(moments):
+            weights = _weights(*moments)
+            if weights is None:
+                return UNREADABLE
+            for index, times in weights.items():
+                held[rank, index] = times
+    ranks, indices = np.array([*held], np.int64).reshape(-1, 2).T
+    check = np.array([*held.values()], np.int64) @ _check(ranks, indices)
     return held if check == row[-1] else UNREADABLE
 
 
@@ -278,9 +281,10 @@ def _weights(m0, m1, m2, m3):
 
 
 def _check(rank, index):
-    """A pseudo-random number of 40 bits for each (rank, index): int64 (splitmix64's mixing steps)."""
+    """A pseudo-random number of 40 bits for each (rank, index): int64, as splitmix64 mixes its state."""
     with np.errstate(over="ignore"):
-        z = np.asarray(index).astype(np.uint64) + np.uint64(rank + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = np.asarray(index).astype(np.uint64)
+        z = z + (np.asarray(rank).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
