@@ -82,22 +82,35 @@ def difference(value, expected, options=()):
 
 def shown(answer, most=90):
     """The answer as it is cited in a sentence: short, and the same in every session."""
-    if isinstance(answer, np.ndarray | np.generic):
-        answer = answer.tolist() if answer.size <= most else _a(answer)
-    elif isinstance(answer, list | tuple) and any(isinstance(one, np.ndarray | np.generic) for one in answer):
-        answer = [one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in answer[:most]]
-    elif isinstance(answer, frozenset):
+    if isinstance(answer, set | frozenset):
+        if not all(isinstance(one, str) for one in answer):
+            return _a(answer)
         answer = " ".join(sorted(answer))
-    if isinstance(answer, str | numbers.Number | list | tuple | dict | set) or answer is None:
+    elif isinstance(answer, list | tuple):
+        plain = map(_plain, answer[:most])
+        answer = list(plain) if isinstance(answer, list) else tuple(plain)
+    else:
+        answer = _plain(answer)
+    if not (isinstance(answer, str | numbers.Number | list | tuple | dict) or answer is None):
+        return _a(answer)
+    try:
         text = " ".join(repr(answer).split())
-        if " at 0x" not in text:  # the repr of an object without one, inside a list
-            return text if len(text) <= most else text[: most - 4] + " ..."
-    return _a(answer)
+    except Exception:  # of an object inside that cannot be shown
+        return _a(answer)
+    if " at 0x" in text:  # an object that is shown by its address, another one each time
+        return _a(answer)
+    return text if len(text) <= most else text[: most - 4] + " ..."
 
 
-def unanswered(answer):
+def unanswered(answer, depth=2):
     """Whether the placeholder is still there, at least at one place."""
-    return answer is ... or (isinstance(answer, list | tuple) and any(unanswered(one) for one in answer))
+    if depth and isinstance(answer, list | tuple):
+        return any(unanswered(one, depth - 1) for one in answer)
+    return answer is ...
+
+
+def _plain(answer):
+    return answer.tolist() if isinstance(answer, np.ndarray | np.generic) and answer.size <= 90 else answer
 
 
 def _numbers(answer):
@@ -173,7 +186,7 @@ def _first(differs):
 
 
 def _a(answer):
-    name = type(answer).__name__
+    name = {"ndarray": "array"}.get(type(answer).__name__, type(answer).__name__)
     return "None" if answer is None else f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 

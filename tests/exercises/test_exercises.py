@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import collectlab as cl
+from collectlab.exercises import reading
 from collectlab.exercises.exercise import Exercise, Mistake, Verdict
 
 LESSONS = [getattr(cl.exercises, name) for name in cl.exercises.__all__]
@@ -128,6 +129,28 @@ def test_verdicts_are_the_same_every_time(exercise):
 
 def test_the_question_is_shown_with_the_kind_of_answer(exercise):
     assert exercise.question in repr(exercise) and "Answer with" in repr(exercise)
+
+
+def test_answers_are_cited_in_one_way():
+    loop = []
+    loop.append(loop)
+    for answer, cited in [
+        (np.arange(3), "[0, 1, 2]"),
+        ([np.int64(1), np.float32(2)], "[1, 2.0]"),
+        ((np.arange(2), [3]), "([0, 1], [3])"),
+        ({"b", "a"}, "'a b'"),
+        ({1, 2}, "a set"),
+        ([Hostile()], "a list"),
+        ({"a": Hostile()}, "a dict"),
+        ([object()], "a list"),
+        (Hostile(), "a Hostile"),
+        (np.arange(1000), "an array"),
+        (loop, "[[[...]]]"),
+    ]:
+        assert reading.shown(answer) == cited
+        assert not reading.unanswered(answer)
+    assert len(reading.shown("x" * 1000)) == len(reading.shown([0] * 1000)) == 90
+    assert reading.unanswered([[1, ...], [2, 3]])
 
 
 def test_html_is_escaped():
