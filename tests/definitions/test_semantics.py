@@ -443,7 +443,12 @@ BAD = {
     "rows too few": (
         lambda: s.all_to_all_v(two, [[2, 2]]),
         ValueError,
-        "sendcounts has one row per rank, 2, not 1",
+        "sendcounts has one row per rank, 2 rows of as many numbers",
+    ),
+    "rows that are none": (
+        lambda: s.all_to_all_v(two, 4),
+        ValueError,
+        "sendcounts has one row per rank, 2 rows",
     ),
     "a row too short": (
         lambda: s.all_to_all_v(two, [[2, 2], [4]]),
