@@ -67,8 +67,9 @@ def test_a_buffer_that_is_ignored_is_not_an_empty_one():
 
 @pytest.mark.parametrize("nranks", [1, 2, 4, 8, 16, 17, 100_000])
 def test_labels_are_apart_and_inside(nranks, misplaced):
-    for number, (operation, library) in enumerate(CALLS):
-        elements = (0, 12 * nranks, 2**40 * nranks)[number % 4 % 3]
+    for number, operation in enumerate(payload.OPERATIONS):
+        library = payload.LIBRARIES[(number + nranks) % 3]
+        elements = (12 * nranks, 2**40 * nranks, 0)[(number + nranks) % 8 % 3]
         view = views.payload_counter(operation, nranks, elements, "float64", library)
         assert misplaced(view.figure()) == [], (operation, library, elements)
 
