@@ -142,8 +142,7 @@ def _doing(rank, waiting):
         return f"returned after {n or 'no'} collective call{'s' * (n != 1)}", ""
     if not where:
         return "{were} stopped", ""
-    frames = rank.get("frames", ())
-    shown = [f for f in frames if _learners(f)] or frames[-1:]
+    shown = [frame for frame in rank.get("frames", ()) if _learners(frame)]
     place = f"  ({_place(shown[-1])})" if shown else ""
     if not where["inside"]:
         done, total = where["progress"]

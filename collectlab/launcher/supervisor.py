@@ -111,9 +111,8 @@ class Supervisor:
         self._next()
 
     def _do_look(self, id):
-        self.notebook.send(
-            op="looks", id=id, ranks=self._look() if self.run and self.run["id"] == id else None
-        )
+        going = self.run and self.run["id"] == id
+        self.notebook.send(op="looks", id=id, ranks=self._told(self._look()) if going else None)
 
     def _do_interrupt(self):
         if self.run or self.queue or not self._ready():
@@ -332,6 +331,17 @@ class Supervisor:
         return value
 
     def _value(self, status, cause, ranks):
+        return {
+            "version": rundir.VERSION,
+            "status": status,
+            "cause": cause,
+            "seconds": time.time() - self.began if self.run else 0.0,
+            "places": [rank.place for rank in self.ranks],
+            "ranks": self._told(ranks),
+        }
+
+    def _told(self, ranks):
+        """`ranks`, with what a report shows of their frames and of their output."""
         ranks = [dict(rank) for rank in ranks]
         for number, rank in enumerate(ranks):
             if "frames" in rank:
@@ -339,14 +349,7 @@ class Supervisor:
                 rank["frames"] = [self._cite(*frame) for frame in frames]
             if self.run and rank["state"] in ("left", "exited", "killed", "lost", "aborted"):
                 rank["tail"] = rundir.tail(self.run["path"], number)
-        return {
-            "version": rundir.VERSION,
-            "status": status,
-            "cause": cause,
-            "seconds": time.time() - self.began if self.run else 0.0,
-            "places": [rank.place for rank in self.ranks],
-            "ranks": ranks,
-        }
+        return ranks
 
     def _look(self):
         """How each rank ended, or else where it is: its MPI call, and its Python stack."""

@@ -1,0 +1,295 @@
+"""Interrupts, stops and kills, at any moment: bounded in time, nothing left, and the status says what happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import wait_for
+
+import collectlab as cl
+
+NOTEBOOK = """
+import os, sys, time
+import collectlab as cl
+
+def works(ctx):
+    for i in range(5000):
+        ctx.comm.allreduce(i)
+        time.sleep(0.002)
+
+def trivial(ctx):
+    return ctx.rank
+
+print("up", flush=True)
+what = sys.argv[1]
+try:
+    if what == "run":
+        cl.run(works, ranks=3, device="cpu")
+    elif what == "fork":
+        ranks = cl.launch(3, device="cpu")
+        if os.fork() == 0:  # as multiprocessing does: the child holds a copy of every socket
+            os.environ.pop("COLLECTLAB_TEST")
+            time.sleep(600)
+        run = ranks.submit(works)
+        print(run.path, flush=True)
+        run.wait(None)
+    else:
+        while True:
+            with cl.launch(3, device="cpu") as ranks:
+                ranks.submit(trivial).wait()
+                if what == "submit":
+                    run = ranks.submit(works)
+                    print(run.path, flush=True)
+                    run.wait(None)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def notebook():
+    """Start a process that does `what`, as a notebook would; ended afterwards."""
+    started = []
+
+    def start(what):
+        command = [sys.executable, "-c", NOTEBOOK, what]
+        found = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(found)
+        assert found.stdout.readline() == "up\n"
+        return found
+
+    yield start
+    for found in started:
+        os.killpg(found.pid, signal.SIGKILL)  # with what it has forked
+        with found:
+            found.stdin = None
+
+
+def hangs(ctx):
+    if ctx.rank:
+        ctx.comm.Barrier()
+    time.sleep(600)
+
+
+def fine(ctx):
+    return ctx.comm.allreduce(ctx.rank)
+
+
+def seconds(act):
+    start = time.monotonic()
+    act()
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("act", ["interrupt", "stop"])
+def test_from_another_thread_while_this_one_waits(act, mark):
+    with cl.launch(3, device="cpu") as ranks:
+        run = ranks.submit(hangs)
+        queued = ranks.submit(fine)
+        waits = threading.Thread(target=run.wait, args=(None,))
+        waits.start()
+        stuck = ("running for", "rank 0 was not in an MPI call  (test_life", "ranks 1 and 2 were waiting in Barrier")
+        wait_for(lambda: all(words in run.report() for words in stuck), complaint=run.report)
+        assert run.status == "running"
+        assert seconds(getattr(ranks, act)) < 3 and seconds(getattr(ranks, act)) < 3
+        waits.join(3)
+        assert not waits.is_alive()
+        assert (run.status, queued.status) == ("interrupted", "interrupted")
+        assert all(words in run.report() for words in stuck[1:])
+        assert "ranks 0, 1 and 2 did not start" in queued.report()
+        mark.gone()
+        assert ranks.submit(fine).wait().results == [3] * 3, "the next submit starts new ranks"
+
+
+def test_submitting_does_not_wait_for_another_threads_run():
+    with cl.launch(2, device="cpu") as ranks:
+        first = ranks.submit(lambda ctx: time.sleep(2))
+        waits = threading.Thread(target=first.wait, args=(None,))
+        waits.start()
+        assert seconds(lambda: ranks.submit(fine)) < 1 and first.status == "running"
+        waits.join()
+
+
+@pytest.mark.parametrize("act", ["interrupt", "stop"])
+def test_while_starting(act, mark):
+    raised = []
+
+    def start():
+        try:
+            ranks.start()
+        except RuntimeError as error:
+            raised.append(str(error))
+
+    from collectlab.launcher.ranks import Ranks
+
+    ranks = Ranks(3, device="cpu")
+    starts = threading.Thread(target=start)
+    starts.start()
+    wait_for(lambda: mark.pids("worker"))
+    assert seconds(getattr(ranks, act)) < 3 and seconds(getattr(ranks, act)) < 3
+    starts.join(3)
+    assert not starts.is_alive() and raised and act in raised[0]
+    mark.gone()
+
+
+def test_idle_ranks_survive_an_interrupt_and_leave_at_a_stop(mark):
+    ranks = cl.launch(2, device="cpu")
+    before = mark.alive()
+    assert seconds(ranks.interrupt) < 1 and mark.alive() == before and "ready" in repr(ranks)
+    assert seconds(ranks.stop) < 3 and seconds(ranks.stop) < 1 and "stopped" in repr(ranks)
+    mark.gone()
+
+
+def test_a_run_that_fails_ends_what_is_queued_and_the_next_submit_starts_anew():
+    with cl.launch(2, device="cpu") as ranks:
+        first = ranks.submit(lambda ctx: 1 / ctx.rank)
+        second = ranks.submit(fine)
+        second.wait()
+        assert second.status == "failed" and "the run before it ended the ranks" in second.report()
+        assert "rank 0 raised ZeroDivisionError" in first.report() and "rank 0" not in repr(second)
+        for _ in range(10):
+            assert ranks.submit(lambda ctx: 1 / ctx.rank).wait().status == "failed"
+            assert ranks.submit(fine).wait().results == [1, 1], "however soon it comes"
+
+
+def test_ranks_that_are_dropped_end(mark):
+    ranks = cl.launch(2, device="cpu")
+    assert ranks.submit(fine).wait().ok
+    del ranks
+    mark.gone()
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "mpiexec", "proxy", "worker"])
+def test_idle_ranks_whose_processes_are_killed_end_and_start_anew(victim, mark):
+    with cl.launch(2, device="cpu") as ranks:
+        for pid in mark.pids(victim)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        mark.gone()
+        assert ranks.submit(fine).wait().results == [1, 1]
+
+
+def test_a_supervisor_that_does_not_answer_is_given_up(mark):
+    with cl.launch(2, device="cpu") as ranks:
+        run = ranks.submit(hangs)
+        (supervisor,) = mark.pids("supervisor")
+        os.kill(supervisor, signal.SIGSTOP)
+        assert seconds(ranks.interrupt) < 5.5
+        assert run.status == "failed" and "supervisor of the ranks was killed" in run.report()
+        mark.gone()
+
+
+@pytest.mark.parametrize("what", ["submit", "fork"])
+def test_the_notebook_process_is_killed(what, notebook, mark):
+    child = notebook(what)
+    path = child.stdout.readline().strip()
+    run = cl.attach(path)
+    wait_for(lambda: os.path.exists(os.path.join(path, "log.2")))
+    assert run.status == "running" and len(mark.alive()) > 6
+    child.kill()
+    mark.gone(but=[child.pid])
+    assert run.status == "interrupted" and "because the notebook process went away" in run.report()
+
+
+def test_attached_from_elsewhere_a_run_is_followed_to_its_end(notebook, mark):
+    child = notebook("submit")
+    run = cl.attach(child.stdout.readline().strip())
+    assert run.wait(0.1).status == "running" and run.results == [None] * 3
+    child.send_signal(signal.SIGINT)
+    assert run.wait(5).status == "interrupted"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ctrl_c_at_a_random_moment_once_or_twice(seed, notebook, mark):
+    chance = random.Random(seed)
+    child = notebook(["run", "submit", "cycle"][seed % 3])
+    time.sleep(chance.random() * 0.8)  # a moment is what is being drawn
+    for _ in range(chance.choice((1, 2))):
+        child.send_signal(signal.SIGINT)
+        time.sleep(chance.choice((0.0005, 0.01, 0.1)))
+    mark.gone(but=[child.pid])
+
+
+KILLS = ["supervisor", "mpiexec", "proxy", "worker", "worker worker worker", "notebook", "notebook supervisor",
+         "notebook supervisor mpiexec", "supervisor proxy"]  # fmt: skip
+
+
+@pytest.mark.parametrize("victims", KILLS)
+def test_kills_at_a_random_moment(victims, notebook, mark, tmp_path):
+    chance = random.Random(victims)
+    child = notebook("submit")
+    time.sleep(chance.random() * 1.5)  # a moment is what is being drawn
+    doomed = []
+    for victim in victims.split():
+        pids = [child.pid] if victim == "notebook" else mark.pids(victim)
+        doomed += [pid for pid in chance.sample(pids, min(1, len(pids))) if pid not in doomed]
+    for pid in doomed:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    if child.pid not in doomed:
+        child.send_signal(signal.SIGINT)
+    mark.gone(but=[child.pid])
+    for path in (tmp_path / "runs").glob("*"):
+        if (path / "spec.json").exists():
+            run = cl.attach(path)
+            assert run.status in ("done", "failed", "interrupted") and run.report().startswith(run.status)
+
+
+def test_idle_ranks_use_no_processor(mark):
+    def ticks():
+        found = 0
+        for pid in mark.alive():
+            with open(f"/proc/{pid}/stat") as f:
+                found += sum(map(int, f.read().rpartition(")")[2].split()[11:13]))
+        return found
+
+    with cl.launch(4, device="cpu") as ranks:
+        ranks.submit(fine).wait()
+        before, switches = ticks(), _switches(mark)
+        time.sleep(2)  # the idleness that is looked at
+        assert ticks() - before <= 1 and _switches(mark) - switches < 200
+
+
+def _switches(mark):
+    found = 0
+    for pid in mark.alive():
+        with open(f"/proc/{pid}/status") as f:
+            found += sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+    return found
+
+
+def test_nothing_grows_over_many_runs(mark):
+    def held():
+        pids = [os.getpid(), *mark.alive()]
+        fds = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+        with open("/proc/self/statm") as f:
+            return fds, int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), threading.active_count()
+
+    with cl.launch(2, device="cpu") as ranks:
+        for _ in range(50):
+            assert ranks.submit(lambda ctx: ctx.rank).wait().results == [0, 1]
+        before = held()
+        for _ in range(250):
+            assert ranks.submit(lambda ctx: ctx.rank).wait().results == [0, 1]
+        after = held()
+        assert after[0] <= before[0] + 1 and after[2] == before[2]
+        assert after[1] - before[1] < 8 << 20
+    cl.run(fine, ranks=1, device="cpu")
+    before = held()
+    for _ in range(8):
+        cl.run(fine, ranks=1, device="cpu")
+    wait_for(lambda: held()[0] <= before[0] and held()[2] <= before[2], 3, lambda: f"{before} became {held()}")
+
+
+def test_more_ranks_than_cores():
+    run = cl.run(fine, ranks=17, device="cpu")
+    assert run.results == [136] * 17 and run.rank_map.nranks == 17
