@@ -37,7 +37,8 @@ class Event:
             return f'rank {self.rank} {verb} {spell(self.elements)} of {whose} "{self.name}"'
         if self.kind == NOTIFY:
             return f'rank {self.rank} notifies rank {self.peer} on row {self.row} of "{self.name}"'
-        return f'rank {self.rank} waits for rank {self.peer}, row {self.row} of "{self.name}", at least {self.at_least}'
+        where = f'row {self.row} of "{self.name}"'
+        return f"rank {self.rank} waits for rank {self.peer}, {where}, at least {self.at_least}"
 
 
 def spell(elements):
