@@ -288,7 +288,11 @@ class Ownership(SteppedView):
         if len(cells) > 1:
             n = sum(c.kind == kind for c in cells)
             word = {"differs": "differ", "own": "inputs"}.get(kind, kind)
-            return [f"{n} of {len(cells)} {word}"] * (n < len(cells)) + [f"{n} {word}", word]
+            return (
+                [f"{n} of {len(cells)} {word}"] * (n < len(cells))
+                + [f"{n} {word}", word]
+                + ["done"] * (kind == "complete")
+            )
         cell, ranks = cells[0], cells[0].holders
         if kind == "differs":
             return [*self._faults(cell), "differs"]
@@ -307,14 +311,18 @@ class Ownership(SteppedView):
         if cell.want is not None:
             should = _values(cell.want)
             return [f"differs: not {should[0]}", *(f"not {values}" for values in should[:-2])]
-        shares = cell.shares or ()
-        lacks = [rank for rank, share in enumerate(shares) if not share]
-        often = [rank for rank, share in enumerate(shares) if share > 1]
-        faults = [f"{_ranks(often)} repeated"] * bool(often) + [f"lacks {_ranks(lacks)}"] * bool(lacks)
-        partial = "partial: " * (not often)
-        return [f"differs, {partial}{', '.join(faults)}", f"{partial}{', '.join(faults)}", *faults] * bool(
-            faults
-        )
+        if not cell.holders:
+            return []
+        lacks = [rank for rank, share in enumerate(cell.shares) if not share]
+        often = [rank for rank, share in enumerate(cell.shares) if share > 1]
+        if not self.holdings.reduces:
+            return [f"differs: holds {self._whose(cell)}", f"holds {self._whose(cell)}"]
+        if not lacks + often:  # everyone's contributions, but to another position
+            return ["differs: other elements", "other elements"]
+        faults = [f"{_ranks(often)} repeated"] if often else []
+        faults += [f"lacks {_ranks(lacks)}"] if lacks else []
+        every = ("" if often else "partial: ") + ", ".join(faults)
+        return [f"differs, {every}", every, *faults]
 
     def _shares(self, drawing, cells, x, y, w, h):
         """A box for each rank, or group of ranks: filled where the cells hold its contributions."""
@@ -362,7 +370,9 @@ class Ownership(SteppedView):
             drawing.box(x, y - 6, 22, 12, face, edge, line, dash)
             drawing.label(x + 29, y, word, 8, colour=palette.QUIET)
             x += 50 + width_of(word, 8)
-        word = fitting(["numbered boxes: whose contributions a cell holds"], drawing.width - MARGIN - x, 8)
+        group = len(self._groups[0])
+        boxes = "numbered boxes" if group == 1 else f"boxes, {group} ranks each"
+        word = fitting([f"{boxes}: whose contributions a cell holds"], drawing.width - MARGIN - x, 8)
         drawing.label(drawing.width - MARGIN, y, word, 8, colour=palette.QUIET, align="right")
 
 

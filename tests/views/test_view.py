@@ -1,0 +1,141 @@
+"""What every view has: forms for a notebook, a page without widgets and a terminal, and nothing that leaks."""
+
+import base64
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from collectlab import views
+from collectlab.layout import Partition, RankMap
+from collectlab.views.drawing import Drawing, fitting, width_of
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+MARKUP = "<script>alert(1)</script> & $x^2$"
+
+
+def ownership(name="gpu"):
+    return views.ownership("all_reduce", [np.arange(4)] * 2, rank_map=RankMap([name, "B"]))
+
+
+def test_a_notebook_gets_text_picture_and_widget():
+    view = ownership()
+    data, metadata = view._repr_mimebundle_()
+    assert set(data) == {"text/plain", "image/png", WIDGET}
+    assert data["text/plain"] == view.text()
+    assert base64.b64decode(data["image/png"]) == view.png() and view.png().startswith(b"\x89PNG")
+    assert data[WIDGET]["model_id"] == view.widget().model_id
+    assert metadata["image/png"]["alt"] == view.caption()
+    view.close()
+
+
+def _last_line(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip().split("\n")[-1]
+
+
+USE = (
+    "import sys, numpy as np, collectlab as cl; "
+    "view = cl.views.ownership('all_reduce', [np.arange(4)] * 2); view.text(); view.png(); view.figure(); "
+)
+
+
+def test_text_and_picture_need_neither_pyplot_nor_ipywidgets():
+    heavy = "('matplotlib.pyplot', 'ipywidgets', 'mpi4py', 'cupy')"
+    assert _last_line(USE + f"print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_without_ipywidgets_the_picture_is_shown():
+    code = "sys.modules['ipywidgets'] = None; print(sorted(view._repr_mimebundle_()))"
+    assert _last_line(USE + code) == "['image/png', 'text/plain']"
+
+
+def test_pyplot_does_not_know_the_figures():
+    code = "view.widget(); import matplotlib.pyplot as plt; print(plt.get_fignums())"
+    assert _last_line(USE + code) == "[]"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [ownership(MARKUP), views.rank_map(RankMap([MARKUP, "B"]), Partition.equal(4, 2))],
+    ids=["ownership", "rank_map"],
+)
+def test_labels_are_text_and_no_markup(view):
+    view.widget()
+    for control in (view._caption, view._in_words):
+        assert "<script" not in control.value
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; $x^2$" in view._in_words.value
+    labels = [t for t in view.figure().findobj(Text) if "$" in t.get_text() or "<" in t.get_text()]
+    assert labels and not any(label.get_parse_math() for label in labels)
+    view.close()
+
+
+def test_a_setting_that_the_view_lacks_is_named():
+    with pytest.raises(ValueError, match="no 'speed'; it has step"):
+        ownership().set(speed=3)
+
+
+def test_close_takes_widgets_and_observers_away():
+    from ipywidgets.widgets.widget import _instances as alive
+
+    before = len(alive)
+    view = ownership()
+    (slider,) = (view.widget(), view._inputs["step"])[1:]
+    assert len(alive) > before
+    view.close()
+    assert len(alive) == before
+    slider.value = 0  # nobody listens
+    assert view.settings == {"step": 1}
+    view.close()
+    assert view.widget() is not None  # it may be shown again
+    view.close()
+
+
+# Drawing
+
+
+def test_a_label_is_drawn_where_its_extent_says():
+    drawing = Drawing(200)
+    for align in ("left", "center", "right"):
+        drawing.begin(60)
+        drawing.label(100, 30, "rank 12", 10, align=align)
+        figure = drawing.finish()
+        figure.canvas.draw()
+        (label,) = (t for t in figure.findobj(Text) if t.get_visible())
+        extent = label.get_window_extent(figure.canvas.get_renderer())
+        dark = np.argwhere(np.asarray(figure.canvas.buffer_rgba())[::-1, :, 0] < 160)
+        (y0, x0), (y1, x1) = dark.min(axis=0), dark.max(axis=0) + 1
+        assert abs(x0 - extent.x0) <= 2 and abs(x1 - extent.x1) <= 2
+        assert extent.y0 - 1 <= y0 and y1 <= extent.y1 + 1
+        assert abs(extent.width - width_of("rank 12", 10)) < 0.01
+
+
+def test_nothing_of_the_last_picture_stays():
+    drawing, fresh = Drawing(200), Drawing(200)
+    drawing.begin(60)
+    drawing.box(10, 10, 50, 30, "#ff0000", hatch="//")
+    drawing.label(100, 30, "old")
+    drawing.png()
+    for one in (drawing, fresh):
+        one.begin(40)
+        one.box(5, 5, 20, 20, "#00ff00")
+        one.label(60, 20, "new")
+    assert drawing.png() == fresh.png()
+
+
+def test_fitting_takes_the_longest_that_fits_and_cuts_the_last():
+    long, short = "result · chunk 3", "chunk 3"
+    assert fitting([long, short], width_of(long)) == long
+    assert fitting([long, short], width_of(long) - 1) == short
+    cut = fitting([long, short], width_of(short) - 1)
+    assert cut.endswith("…") and short.startswith(cut[:-1]) and width_of(cut) <= width_of(short) - 1
+    assert fitting([long], 0) == ""
+
+
+def test_the_figure_can_be_saved_for_a_paper(tmp_path):
+    figure = ownership("$x$").figure()
+    for kind, magic in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
+        figure.savefig(tmp_path / f"view.{kind}", dpi=200)
+        assert (tmp_path / f"view.{kind}").read_bytes().startswith(magic)
