@@ -65,6 +65,13 @@ class Drawing:
         artist.set_text(text.replace("\n", " "))
         artist.set_position((x, self.height - y))
 
+    def plate(self, x, y, *lines):
+        """Lines of text around (x, y), on paper that covers the hatches under them."""
+        w, h = max(map(width_of, lines)) + 8, 15 * len(lines)
+        self.box(x - w / 2, y - h / 2, w, h, face=palette.PAPER, layer=4)
+        for row, text in enumerate(lines):
+            self.label(x, y + 15 * (row - (len(lines) - 1) / 2), text, align="center")
+
     def finish(self):
         """Bring the artists up to date; returns the Figure."""
         for key, corners in self._paths.items():
@@ -104,6 +111,11 @@ class Drawing:
 def width_of(text, size=9, weight="normal"):
     """How wide the label is, in pixels."""
     return _bitmap(text, size, weight, palette.INK)[1]
+
+
+def number_of(n, thing):
+    """A number with its noun: "1 rank", "2 ranks"."""
+    return f"{n:,} {thing}{'s' * (n != 1)}"
 
 
 def fitting(candidates, width, size=9, weight="normal"):

@@ -6,10 +6,13 @@ import numpy as np
 
 from collectlab import payload
 from collectlab.views import palette
-from collectlab.views.drawing import fitting, width_of
+from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import View
 
-DTYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
+DTYPES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
 MOST_BLOCKS = 16  # drawn one by one
 MOST_TICKS = 64  # elements drawn one by one
 NOT = "Logical payload: what a rank passes in and what it gets back. Not traffic, not time, not memory."
@@ -24,7 +27,7 @@ def payload_counter(operation="reduce_scatter", nranks=2, elements=4, dtype="int
     nranks     ranks in the call
     elements   elements of one rank's input vector: of every rank's, or of the root's where only the root has
                an input (broadcast, scatter). Not the count argument, which may count something else
-    dtype      a NumPy dtype of numbers, or "bfloat16"
+    dtype      one of DTYPES, or the NumPy dtype or type of that name
     library    "NCCL" (2.32.3), "MPI" or "nccl-tests"
 
     ValueError or TypeError names the argument that is not accepted; elements that the rank count does not
@@ -83,10 +86,10 @@ class PayloadCounter(View):
     def caption(self):
         count = self.counts[0]
         names = " and ".join(f"{c.name} = {c.value}" for c in self.counts)
-        gets = ", ".join(f"{who} gets {_number(side.recv_elements, 'element')} back" for who, side in self.sides)
+        gets = ", ".join(f"{who} gets {number_of(side.recv_elements, 'element')} back" for who, side in self.sides)
         return (
-            f"{count.function} on {_number(count.nranks, 'rank')}: {self._input()} has "
-            f"{_number(self._settings['elements'], 'element')}, so {names}; {gets}."
+            f"{count.function} on {number_of(count.nranks, 'rank')}: {self._input()} has "
+            f"{number_of(self._settings['elements'], 'element')}, so {names}; {gets}."
         )
 
     def text(self):
@@ -98,7 +101,7 @@ class PayloadCounter(View):
         return "\n".join(
             [
                 f"payload counter: {count.operation}, {count.library}'s {count.function}",
-                f"  {_number(count.nranks, 'rank')}, {self._of_type()}",
+                f"  {number_of(count.nranks, 'rank')}, {self._of_type()}",
                 f"  elements = {self._settings['elements']}, the length of {self._input()}",
                 "",
                 *(f"count argument: {c.name} = {c.value} ({c.side})" for c in self.counts),
@@ -118,7 +121,7 @@ class PayloadCounter(View):
         return "the root's input vector" if only_root else "one rank's input vector"
 
     def _of_type(self):
-        return f"{self._settings['dtype']}, {_number(payload.itemsize(self._settings['dtype']), 'byte')} an element"
+        return f"{self._settings['dtype']}, {number_of(payload.itemsize(self._settings['dtype']), 'byte')} an element"
 
     def _libraries(self):
         """A row for each library: its name, its call, and its count arguments with these numbers."""
@@ -140,7 +143,7 @@ class PayloadCounter(View):
         title = f"{count.function}: {' and '.join(f'{c.name} = {c.value}' for c in self.counts)}"
         drawing.label(_MARGIN, 28, fitting([title], room, 14, "bold"), 14, "bold")
         given = f"elements = {now['elements']}, the length of {self._input()}"
-        about = f"{_number(count.nranks, 'rank')}    {self._of_type()}    {given}"
+        about = f"{number_of(count.nranks, 'rank')}    {self._of_type()}    {given}"
         drawing.label(_MARGIN, 52, fitting([about], room, 10), 10, colour=palette.QUIET)
         longest = max(max(side.send_elements, side.recv_elements) for _, side in self.sides) or 1
         two, y = _two(count), 74
@@ -168,10 +171,9 @@ class PayloadCounter(View):
         drawing.label(_MARGIN, middle - 8, side, 10, "bold")
         drawing.label(_MARGIN, middle + 9, logical, 9, colour=palette.QUIET)
         room = self.WIDTH - _MARGIN - _RIGHT
-        drawing.label(
-            _RIGHT, middle - 8, fitting([_number(elements, "element"), f"{elements:,}"], room, 10, "bold"), 10, "bold"
-        )
-        drawing.label(_RIGHT, middle + 9, fitting([_number(size, "byte"), f"{size:,} B"], room, 9), 9)
+        long = fitting([number_of(elements, "element"), f"{elements:,}"], room, 10, "bold")
+        drawing.label(_RIGHT, middle - 8, long, 10, "bold")
+        drawing.label(_RIGHT, middle + 9, fitting([number_of(size, "byte"), f"{size:,} B"], room, 9), 9)
         if not elements:
             why = "an empty buffer" if unit else "not used on this rank"
             drawing.box(_LEFT, y, width_of(why) + 20, _TALL, edge=palette.LINE, dash=":")
@@ -195,12 +197,9 @@ class PayloadCounter(View):
     def _blocks(self, drawing, y, side, elements, blocks, unit, scale):
         wide, middle = elements * scale / blocks, y + _TALL / 2
         if blocks > MOST_BLOCKS:
-            each = _number(elements // blocks, "element")
+            said = f"{blocks:,} blocks of {number_of(elements // blocks, 'element')}, too many to draw one by one"
             drawing.box(_LEFT, y, wide * blocks, _TALL, face="#dddddd", edge=palette.INK)
-            _plate(drawing, _LEFT, y, wide * blocks, [
-                f"{blocks} blocks of {each}, too many to draw one by one", f"{blocks} blocks of {each}",
-                f"{blocks} blocks",
-            ])  # fmt: skip
+            drawing.plate(_LEFT + wide * blocks / 2, middle, said)
             return
         for rank in range(blocks):
             x = _LEFT + rank * wide
@@ -211,10 +210,12 @@ class PayloadCounter(View):
                     x, y, wide, _TALL, palette.tint(rank), palette.colour(rank), 1.0, hatch=palette.hatch(rank)
                 )
             else:
-                texts = [{"send": "its input", "receive": "its result"}[side], side, ""]
+                texts = [{"send": "its input", "receive": "its result"}[side], side]
                 drawing.box(x, y, wide, _TALL, "#dddddd", palette.LINE)
             drawing.box(x, y, wide, _TALL, edge=palette.INK, line=1.2, layer=3)
-            _plate(drawing, x, y, wide, texts)
+            text = next((text for text in texts if width_of(text) + 12 <= wide), "")
+            if text:
+                drawing.plate(x + wide / 2, middle - 3, text)
         if elements <= MOST_TICKS and scale >= 6:
             for at in range(1, elements):
                 drawing.box(_LEFT + at * scale - 0.5, middle + _TALL / 2 - 8, 1, 8, face=palette.INK, layer=2)
@@ -224,14 +225,13 @@ class PayloadCounter(View):
     def _controls(self, widgets):
         now = self._settings
         wide = {"layout": {"width": "230px"}, "style": {"description_width": "80px"}}
-        dtypes = DTYPES if now["dtype"] in DTYPES else (*DTYPES, now["dtype"])
         controls = {
             "operation": widgets.Dropdown(
                 options=payload.OPERATIONS, value=now["operation"], description="operation", **wide
             ),
-            "nranks": widgets.BoundedIntText(now["nranks"], min=1, max=2**31, description="ranks", **wide),
-            "elements": widgets.BoundedIntText(now["elements"], min=0, max=2**53, description="elements", **wide),
-            "dtype": widgets.Dropdown(options=dtypes, value=now["dtype"], description="dtype", **wide),
+            "nranks": widgets.IntText(now["nranks"], description="ranks", **wide),
+            "elements": widgets.IntText(now["elements"], description="elements", **wide),
+            "dtype": widgets.Dropdown(options=DTYPES, value=now["dtype"], description="dtype", **wide),
             "library": widgets.Dropdown(
                 options=payload.LIBRARIES, value=now["library"], description="library", **wide
             ),
@@ -250,19 +250,6 @@ def _two(count):
     return payload.Count(count.library, count.operation, count.name, 1, 2)
 
 
-def _plate(drawing, x, y, wide, texts):
-    """The longest text that fits in the block, on a white plate so that no hatch crosses it."""
-    text = next((text for text in texts if width_of(text) + 12 <= wide), "")
-    if text:
-        plate = width_of(text) + 8
-        drawing.box(x + (wide - plate) / 2, y + 7, plate, 16, face=palette.PAPER, layer=4)
-        drawing.label(x + wide / 2, y + 15, text, align="center")
-
-
-def _number(n, thing):
-    return f"{n:,} {thing}{'s' * (n != 1)}"
-
-
 def _table(rows, sides):
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -279,7 +266,9 @@ def _whole(call, name, value, least):
 
 def _dtype_name(call, dtype):
     try:
-        payload.itemsize(dtype)
-    except TypeError as error:
-        raise TypeError(f"{call}: {error}") from None
-    return dtype if dtype == "bfloat16" else np.dtype(dtype).name
+        name = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+    except TypeError:
+        name = None
+    if dtype is None or name not in DTYPES:
+        raise TypeError(f"{call}: dtype={dtype!r}: dtype is one of {', '.join(DTYPES)}")
+    return name

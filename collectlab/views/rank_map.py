@@ -2,7 +2,7 @@
 
 from collectlab.layout import Partition, RankMap
 from collectlab.views import palette
-from collectlab.views.drawing import fitting, width_of
+from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import View
 
 MOST = 16  # ranks or devices that are drawn one by one
@@ -36,7 +36,7 @@ class RankMapView(View):
         for name, value in (("partition", partition), ("other", other or rank_map)):
             if value.nranks != rank_map.nranks:
                 raise ValueError(
-                    f"{call}: {name} is for {_number(value.nranks, 'rank')} and rank_map for {rank_map.nranks}; "
+                    f"{call}: {name} is for {number_of(value.nranks, 'rank')} and rank_map for {rank_map.nranks}; "
                     "both need the same number"
                 )
         self.before, self.partition, self._first = rank_map, partition, other or rank_map
@@ -49,7 +49,7 @@ class RankMapView(View):
                 raise ValueError(f"rank_map: {name} is a rank, 0 to {self.before.nranks - 1}, not {rank!r}")
         after = settings["after"]
         if not isinstance(after, RankMap) or after.nranks != self.before.nranks:
-            ranks = _number(self.before.nranks, "rank")
+            ranks = number_of(self.before.nranks, "rank")
             raise ValueError(f"rank_map: after is a RankMap of {ranks}, not {after!r}")
         moves = self.before.moves(after, self.partition)
         return {"a": int(settings["a"]), "b": int(settings["b"]), "after": after, "moves": moves}
@@ -97,7 +97,7 @@ class RankMapView(View):
         each = [f"rank {r}'s {_span(self.partition.slice(r))} from {before[r]} to {after[r]}" for r in moving[:4]]
         if len(moving) > len(each):
             each.append(f"and {len(moving) - len(each)} more")
-        slices = f"{len(moving)} of {_number(self.before.nranks, 'slice')} move{'s' * (len(moving) == 1)}"
+        slices = f"{len(moving)} of {number_of(self.before.nranks, 'slice')} move{'s' * (len(moving) == 1)}"
         return f"{slices}: {'; '.join(each)}."
 
     def text(self):
@@ -112,8 +112,8 @@ class RankMapView(View):
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join(
             [
-                f"rank map: {_number(self.partition.total, 'element')}{padding}, on "
-                f"{_number(self.before.nranks, 'rank')} and {_number(len(self.moves), 'device')}",
+                f"rank map: {number_of(self.partition.total, 'element')}{padding}, on "
+                f"{number_of(self.before.nranks, 'rank')} and {number_of(len(self.moves), 'device')}",
                 "",
                 *lines,
                 "",
@@ -137,12 +137,12 @@ class RankMapView(View):
         room, moving = self.WIDTH - 2 * _MARGIN, self._moving()
         below = 76 + sum(strip) + 20
         drawing.begin(below + sum(head + 46 + 2 * tall for tall in tallest) + 22 * bool(left_out) + 44)
-        slices = _number(self.before.nranks, "slice")
+        slices = number_of(self.before.nranks, "slice")
         title = f"{len(moving)} of {slices} change{'s' * (len(moving) == 1)} device"
         padding = f", {self.partition.padding} of them padding" * bool(self.partition.padding)
         about = (
-            f"{_number(self.partition.total, 'element')}{padding}    {_number(self.before.nranks, 'rank')}    "
-            f"{_number(len(self.moves), 'device')}"
+            f"{number_of(self.partition.total, 'element')}{padding}    {number_of(self.before.nranks, 'rank')}    "
+            f"{number_of(len(self.moves), 'device')}"
         )
         drawing.label(_MARGIN, 28, title, 14, "bold")
         drawing.label(_MARGIN, 52, fitting([about], room, 10), 10, colour=palette.QUIET)
@@ -207,7 +207,8 @@ class RankMapView(View):
             drawing.label(x + wide / 2, y + _ROW / 2 - 2, span, align="center")
             _block(drawing, x, y + _ROW, wide, _ROW - 4, rank)
             names = [text for text in (f"rank {rank}", f"{rank}") if width_of(text) + 24 < wide]
-            _plate(drawing, x, y + _ROW, wide, _ROW - 4, names[:1])
+            if names:
+                drawing.plate(x + wide / 2, y + _ROW * 1.5 - 2, names[0])
             for row, device in ((2, before[rank]), (3, after[rank])):
                 top, moves = y + sum(rows[:row]), row == 3 and rank in moving
                 line, weight = (2.6 if moves else 0.8), ("bold" if moves and not hosts else "normal")
@@ -216,7 +217,7 @@ class RankMapView(View):
                 _device(drawing, x + wide / 2, top, rows[row] - 4, wide - 8, names, weight, "center")
 
     def _cells(self, drawing, x, y, wide, ranks, stays, line):
-        """What one device holds: a block for each rank; those that come or go are first, in a thicker frame."""
+        """What one device holds: a block for each rank. Ranks that come or go have a frame of so wide a line."""
         if not ranks:
             drawing.box(x, y, wide, _CELL - 6, edge=palette.LINE, dash=":")
             drawing.label(x + 8, y + _CELL / 2 - 3, fitting(["no rank"], wide - 12), colour=palette.QUIET)
@@ -227,7 +228,7 @@ class RankMapView(View):
             _block(drawing, x, top, wide, _CELL - 6, rank)
             drawing.box(x, top, wide, _CELL - 6, edge=palette.INK, line=1.0 if rank in stays else line, layer=3)
             span = _span(self.partition.slice(rank)) if self.partition.counts[rank] else "empty"
-            _plate(drawing, x, top, wide, _CELL - 6, [f"rank {rank}", fitting([span], wide - 20)])
+            drawing.plate(x + wide / 2, top + _CELL / 2 - 3, f"rank {rank}", fitting([span], wide - 20))
         if len(drawn) < len(ranks):
             more = [f"and {len(ranks) - len(drawn)} more ranks", f"{len(ranks) - len(drawn)} more"]
             drawing.label(x + 4, y + len(drawn) * _CELL + 14, fitting(more, wide - 8))
@@ -255,15 +256,6 @@ def _block(drawing, x, y, wide, tall, rank):
     drawing.box(x, y, wide, tall, edge=palette.INK, line=0.8, layer=2)
 
 
-def _plate(drawing, x, y, wide, tall, lines):
-    """Lines of text in the middle of a block, on a white plate so that no hatch crosses them."""
-    if lines:
-        plate, high = max(map(width_of, lines)) + 8, 15 * len(lines)
-        drawing.box(x + (wide - plate) / 2, y + (tall - high) / 2, plate, high, face=palette.PAPER, layer=4)
-    for row, text in enumerate(lines):
-        drawing.label(x + wide / 2, y + tall / 2 + 15 * (row - (len(lines) - 1) / 2), text, align="center")
-
-
 def _device(drawing, x, y, tall, wide, lines, weight, align):
     """The name of a device, after that of its host if there are several; too long a name loses its beginning."""
     for row, text in enumerate(lines):
@@ -275,7 +267,3 @@ def _device(drawing, x, y, tall, wide, lines, weight, align):
 
 def _span(part):
     return f"{part.start}:{part.stop}"
-
-
-def _number(n, thing):
-    return f"{n} {thing}{'s' * (n != 1)}"

@@ -127,6 +127,7 @@ def test_a_control_that_is_not_accepted_goes_back_and_says_why(control, markup):
         ({"dtype": object}, TypeError, "dtype="),
         ({"dtype": "float31"}, TypeError, "dtype='float31'"),
         ({"dtype": None}, TypeError, "dtype=None"),
+        ({"dtype": bool}, TypeError, "dtype is one of int8, "),
         ({"library": "RCCL"}, ValueError, "library is one of NCCL, MPI, nccl-tests"),
         ({"library": None}, ValueError, "library is one of"),
     ],
