@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from collectlab.exercises import reading
 from collectlab.exercises.exercise import Verdict
 from collectlab.fabric.per_rank import per_rank
@@ -48,7 +46,7 @@ class ProgramExercise:
     mistakes: tuple
     reserved: dict
     ranks: tuple = (2, 3, 4)
-    timeout: float = 4.0
+    timeout: float = 10.0
 
     def __call__(self, program):
         if reading.unanswered(program):
@@ -128,9 +126,11 @@ class ProgramExercise:
             if all(map(reading.same, results, mistake.wrong(xs))):
                 return Verdict(False, f"not yet: {before} {mistake.message}", mistake.name)
         rank = next(r for r, result in enumerate(results) if not reading.same(result, expected[r]))
-        where = reading.difference(results[rank], np.asarray(expected[rank]))
+        where, kind = reading.difference(results[rank], expected[rank]), reading.expected_kind(expected[rank])
         given = f"Rank {rank} was given {reading.shown(xs[rank])} and returned {reading.shown(results[rank])}"
-        return Verdict(False, f"not yet: {before} the result is wrong. {given}: {where}.")
+        return Verdict(
+            False, f"not yet: {before} the result is wrong. {given}: {where}. What is expected: {kind}."
+        )
 
 
 class _Noting:

@@ -65,11 +65,11 @@ def difference(value, expected, options=()):
         return f"{value!r} is not the one"
     if isinstance(expected, tuple):
         if len(value) != len(expected):
-            return f"that is a list of {len(value)}, and {len(expected)} names are expected"
+            return f"that is a list of {len(value)}"
         return f"name {_first(v != e for v, e in zip(value, expected, strict=True)) + 1} of the list is not right"
     expected = np.asarray(expected)
     if value.shape != expected.shape:
-        return f"that is {_shape(value)}, and {_shape(expected)} is expected"
+        return f"that is {_shape(value)}"
     at = np.unravel_index(_first((value != expected).flat), value.shape)
     how = "large" if value[at] > expected[at] else "small"
     where = {
@@ -115,7 +115,7 @@ def _plain(answer):
 
 def _numbers(answer):
     if answer is None:
-        raise NotAnAnswer("None is what a call without a result gives")
+        raise NotAnAnswer("None is what comes back from a function without a return")
     if isinstance(answer, np.ma.MaskedArray):
         raise NotAnAnswer("that is a masked array")
     if isinstance(answer, str | bytes):
