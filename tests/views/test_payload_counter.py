@@ -159,3 +159,15 @@ def test_the_same_settings_give_the_same_text_and_picture():
     two.set(nranks=2).set(nranks=4)
     assert one.text() == two.text()
     assert one.png() == two.png()
+
+
+def test_settings_that_only_code_can_give_reach_the_controls(control, markup):
+    view = views.payload_counter("all_reduce")
+    widget = view.widget()
+    view.set(nranks=2**40, elements=2**40, dtype=np.complex128)
+    assert control(widget, "ranks").value == control(widget, "elements").value == 2**40
+    assert control(widget, "dtype").value == "complex128"
+    control(widget, "elements").value = -1
+    assert control(widget, "elements").value == 2**40
+    assert "elements is a whole number, 0 or more, not -1" in markup(widget)
+    view.close()
