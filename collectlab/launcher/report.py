@@ -49,7 +49,7 @@ def _headline(spec, status, cause, first):
         "stopped": f"was stopped with its ranks {after}",
         "notebook gone": f"was ended {after}, because the notebook process went away",
         "supervisor gone": "was ended, because the supervisor of the ranks was killed",
-        "launcher exit": f"lost its ranks: mpiexec ended before them ({_code(cause.get('code', 0))})",
+        "launcher exit": f"lost its ranks: {_launcher(cause.get('code'))}",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
         "unfit": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
@@ -245,5 +245,8 @@ def _signal(number):
         return f"signal {number}"
 
 
-def _code(code):
-    return f"exit code {code}" if code >= 0 else f"killed by {_signal(-code)}"
+def _launcher(code):
+    if code is None:
+        return "the daemon of mpiexec that started them was killed"
+    how = f"exit code {code}" if code >= 0 else f"killed by {_signal(-code)}"
+    return f"mpiexec ended before them ({how})"

@@ -176,6 +176,9 @@ class Supervisor:
 
     def _heed(self, messages, rank):
         for message in messages:
+            if message["op"] == "orphaned":
+                self.deadline = (time.monotonic() + SETTLE, self._collapse)
+                continue
             code = message["code"]
             if code >= 0:
                 self._settle(rank, {"state": "exited", "code": code})

@@ -37,11 +37,12 @@ def main():
     control = json.loads(os.environ["COLLECTLAB_CONTROL"])
     rank = int(os.environ[control["rank_variable"]])
     guard = _connect(control)
+    daemon = os.pidfd_open(os.getppid())
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
         ours.close()
-        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs)
+        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon)
     theirs.close()
     guard.close()
     _die_with(ours)
@@ -65,7 +66,7 @@ def _die_with(sock):
     _die_with.sock = sock  # kept open as long as this process lives
 
 
-def _guard(channel, pid, me, lifeline):
+def _guard(channel, pid, me, lifeline, daemon):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a program that signals its process group means its ranks
     channel.send(op="guard", pid=os.getpid(), **me)
@@ -73,6 +74,7 @@ def _guard(channel, pid, me, lifeline):
     poll = select.poll()
     poll.register(child, select.POLLIN)
     poll.register(channel, select.POLLIN)
+    poll.register(daemon, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
         if child in ready:
@@ -87,7 +89,10 @@ def _guard(channel, pid, me, lifeline):
             except OSError:
                 pass
             os._exit(code if code >= 0 else 128 - code)
-        if channel.read() is None:
+        if daemon in ready:  # mpiexec itself may not notice
+            poll.unregister(daemon)
+            channel.send(op="orphaned")
+        if channel.fileno() in ready and channel.read() is None:
             _sweep_alone(os.environ[sweep.TAG], pid)
 
 

@@ -1,0 +1,282 @@
+"""What the launcher finds around it: variables, directories, disks, other launchers, other runs."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import collectlab as cl
+from collectlab.launcher import rundir
+
+PROGRAM = """
+import collectlab as cl
+run = cl.run(lambda ctx: ctx.comm.allreduce(ctx.rank), ranks=3, device="cpu", timeout=20)
+print(run.results, run.report() if not run.ok else "")
+"""
+
+
+def fine(ctx):
+    return ctx.comm.allreduce(ctx.rank)
+
+
+def said_by(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    return done.stdout + done.stderr
+
+
+CONFUSING = {
+    "Slurm": {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "x", "SLURM_PROCID": "3", "SLURM_JOB_NODELIST": "nowhere[1-9]"},
+    "PMI": {"PMI_RANK": "5", "PMI_SIZE": "9", "PMI_FD": "99", "PMI_PORT": "no:1", "PMIX_RANK": "x", "PMI_ID": "4"},
+    "Open MPI": {"OMPI_COMM_WORLD_RANK": "x", "OMPI_MCA_btl": "none", "PRTE_MCA_x": "y", "OMPI_UNIVERSE_SIZE": "0"},
+    "Hydra": {"HYDRA_HOST_FILE": "/nowhere", "HYDI_CONTROL_FD": "99", "HYDRA_LAUNCHER": "none",
+              "MPIR_CVAR_X": "1", "MPI_LOCALRANKID": "8", "MPIEXEC_TIMEOUT": "1", "MPIEXEC_PORT_RANGE": "1:1"},
+    "other schedulers": {"PBS_NODEFILE": "/nowhere", "LSB_HOSTS": "x y", "FLUX_URI": "x", "PALS_RANKID": "3"},
+    "no home": {"HOME": None, "XDG_STATE_HOME": None},
+    "home that cannot be written": {"HOME": "/proc", "XDG_STATE_HOME": None},
+    "TMPDIR missing": {"TMPDIR": "/nowhere/at/all"},
+    "TMPDIR long": {"TMPDIR": "/tmp/" + "long" * 60},
+    "Python's": {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONINSPECT": "1", "PYTHONUNBUFFERED": "1"},
+    "no locale": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONFUSING)
+def test_inherited_variables_do_not_confuse_the_ranks(case, monkeypatch):
+    for name, value in CONFUSING[case].items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    run = cl.run(fine, ranks=3, device="cpu", timeout=20)
+    assert run.results == [3] * 3, run.report()
+
+
+def test_programs_without_a_file():
+    for command, text in (["-c", PROGRAM], None), (["-"], PROGRAM):
+        assert said_by([sys.executable, *command], input=text) == "[3, 3, 3] \n"
+
+
+def test_under_mpiexec_and_inside_a_rank():
+    mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    assert said_by([mpiexec, "-n", "1", sys.executable, "-c", PROGRAM]).strip() == "[3, 3, 3]"
+
+    def outer(ctx):
+        import collectlab
+
+        return collectlab.run(lambda inner: inner.comm.allreduce(inner.rank), ranks=2, device="cpu").results
+
+    assert cl.run(outer, ranks=2, device="cpu").results == [[1, 1], [1, 1]]
+
+
+def test_ranks_of_a_rank_end_with_it(mark):
+    def outer(ctx):
+        import collectlab
+
+        collectlab.run(lambda inner: time.sleep(600), ranks=2, device="cpu")
+
+    assert cl.run(outer, ranks=1, device="cpu", timeout=2).status == "timeout"
+    mark.gone()
+
+
+def test_the_working_directory_was_deleted(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = f"import os; os.rmdir({str(gone)!r})\n" + PROGRAM
+    assert said_by([sys.executable, "-c", code], cwd=gone) == "[3, 3, 3] \n"
+
+
+def test_a_path_with_spaces_and_letters_beyond_ascii(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLECTLAB_RUNS", str(tmp_path / "Läufe von heute"))
+    run = cl.run(fine, ranks=2, device="cpu")
+    assert run.results == [1, 1] and cl.attach(run.path).results == [1, 1]
+
+
+def test_a_relative_place_for_runs_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLLECTLAB_RUNS", "here")
+    run = cl.run(fine, ranks=1, device="cpu")
+    monkeypatch.chdir("/")
+    assert run.path.startswith(str(tmp_path / "here")) and run.results == [0]
+
+
+def test_where_runs_lie_without_a_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("COLLECTLAB_RUNS")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert rundir.home() == str(tmp_path / "state" / "collectlab" / "runs")
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "elsewhere"))
+    assert rundir.home() == str(tmp_path / "elsewhere" / f"collectlab-runs-{os.getuid()}")
+    monkeypatch.setenv("COLLECTLAB_RUNS", "/proc/none")
+    with pytest.raises(OSError, match="COLLECTLAB_RUNS"):
+        rundir.home()
+
+
+def test_run_directories_are_private():
+    run = cl.run(fine, ranks=1, device="cpu")
+    for path in (run.path, os.path.dirname(run.path)):
+        assert os.stat(path).st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("broken", ["program", "spec.json"])
+def test_a_full_disk_raises_and_leaves_nothing(broken, monkeypatch, tmp_path, mark):
+    opened = os.open if broken == "program" else open
+
+    def full(path, *args, **kwargs):
+        if broken in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(rundir if broken == "spec.json" else os, "open", full, raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        cl.run(fine, ranks=2, device="cpu")
+    assert not os.listdir(tmp_path / "runs")
+    mark.gone()
+
+
+@pytest.mark.needs("mounts")
+def test_a_really_full_disk_is_told(tmp_path):
+    (tmp_path / "disk").mkdir()
+    code = """
+import os, numpy as np, collectlab as cl
+def big(ctx):
+    print("started")
+    return np.zeros(1 << 19)
+run = cl.run(big, ranks=2, device="cpu", timeout=20)
+print(run.status, "No space left" in run.report(), run.results)
+try:
+    cl.run(big, np.zeros(1 << 20), ranks=2, device="cpu")
+except OSError as error:
+    print(error.strerror)
+print(len(os.listdir(os.environ["COLLECTLAB_RUNS"])))
+"""
+    script = 'mount -t tmpfs -o size=5m none "$1" && shift && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path / "disk")]
+    where = {**os.environ, "COLLECTLAB_RUNS": str(tmp_path / "disk")}
+    said = said_by([*command, sys.executable, "-c", code], env=where)
+    assert "failed True" in said and "No space left on device\n1\n" in said, said
+
+
+def finished(tmp_path, **changes):
+    """A copy of the directory of a finished run."""
+    run = cl.run(fine, ranks=2, device="cpu")
+    path = str(tmp_path / "copy")
+    shutil.copytree(run.path, path)
+    for name, text in changes.items():
+        file = os.path.join(path, name.replace("_", "."))
+        os.unlink(file) if text is None else open(file, "w").write(text)
+    return path
+
+
+def spec_with(path, **changes):
+    with open(os.path.join(path, "spec.json")) as f:
+        found = {**json.load(f), **changes}
+    with open(os.path.join(path, "spec.json"), "w") as f:
+        json.dump({key: value for key, value in found.items() if value is not None}, f)
+
+
+def test_attach_says_what_is_there_instead(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    path = finished(tmp_path)
+    cases = [
+        (5, TypeError, "path=5"),
+        (tmp_path / "none", FileNotFoundError, "no such directory"),
+        (tmp_path / "file", FileNotFoundError, "no such directory"),
+        (tmp_path / "empty", ValueError, "holds no spec.json"),
+    ]
+    if os.getuid() == 0:
+        shutil.copytree(path, tmp_path / "theirs")
+        os.chown(tmp_path / "theirs", 65534, 65534)
+        cases.append((tmp_path / "theirs", PermissionError, "another user"))
+    for wrong, error, words in cases:
+        with pytest.raises(error, match=words):
+            cl.attach(wrong)
+    whole = open(os.path.join(path, "spec.json")).read()
+    for changes, words in (
+        ({"version": 99}, "reads up to 1"), ({"version": None}, "names no version"),
+        ({"tag": None}, "lacks tag"), ({"nranks": None}, "lacks nranks"),
+    ):  # fmt: skip
+        open(os.path.join(path, "spec.json"), "w").write(whole)
+        spec_with(path, **changes)
+        with pytest.raises(ValueError, match=words):
+            cl.attach(path)
+    for text in (whole[:40], "[]", ""):
+        open(os.path.join(path, "spec.json"), "w").write(text)
+        with pytest.raises(ValueError, match=r"only in part|not a run"):
+            cl.attach(path)
+
+
+def test_attach_to_half_a_run(tmp_path):
+    path = finished(tmp_path, status_json=None)
+    run = cl.attach(path)
+    assert run.status == "failed" and "supervisor of the ranks was killed" in run.report()
+    open(os.path.join(path, "status.json"), "w").write('{"status": "do')
+    with pytest.raises(ValueError, match=r"status.json cannot be read"):
+        cl.attach(path)
+
+
+def test_a_truncated_result_is_an_error_and_a_missing_one_too(tmp_path):
+    path = finished(tmp_path)
+    with open(os.path.join(path, "result.1"), "r+b") as f:
+        f.truncate(os.path.getsize(f.name) - 1)
+    with pytest.raises(ValueError, match=r"result.1 was written only in part"):
+        cl.attach(path).results  # noqa: B018
+    os.unlink(os.path.join(path, "result.1"))
+    with pytest.raises(FileNotFoundError, match="result of rank 1 is no longer"):
+        cl.attach(path).results  # noqa: B018
+    os.unlink(os.path.join(path, "log.1"))
+    assert cl.attach(path).log(1) == ""
+    with pytest.raises(IndexError, match="ranks 0 to 1"):
+        cl.attach(path).log(2)
+
+
+def test_pruning_keeps_the_newest_the_used_and_the_running(tmp_path, monkeypatch, mark):
+    monkeypatch.setattr(rundir, "KEEP", 2)
+    old = time.time() - 2 * 3600
+    mine, used, others, young = [rundir.create(name) for name in ("mine", "used", "others", "young")]
+    with cl.launch(1, device="cpu") as ranks:
+        going = ranks.submit(lambda ctx: time.sleep(60))
+        newest = [rundir.create("newest") for _ in range(2)]
+        unrelated = tmp_path / "runs" / "letters"
+        unrelated.mkdir()
+        for path in (mine, used, others, going.path, str(unrelated)):
+            os.utime(path, (old, old))
+        rundir.prune({used}, {mine})
+        left = {path for path in map(str, (tmp_path / "runs").iterdir())}
+        assert left == {used, young, going.path, *newest, str(unrelated)}
+        ranks.interrupt()
+        os.utime(going.path, (old, old))
+        rundir.prune()
+        assert not os.path.exists(going.path), "over, and an hour old"
+
+
+def test_too_many_bytes_are_pruned_too(monkeypatch):
+    monkeypatch.setattr(rundir, "KEEP_BYTES", 100)
+    paths = [rundir.create(name) for name in ("first", "second")]
+    for age, path in enumerate(reversed(paths)):
+        open(os.path.join(path, "result.0"), "w").write("x" * 60)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    rundir.prune()
+    assert [os.path.exists(path) for path in paths] == [False, True]
+
+
+def test_a_start_that_takes_too_long_ends_with_a_hint(monkeypatch, mark):
+    monkeypatch.setenv("COLLECTLAB_START_SECONDS", "0.05")
+    run = cl.run(fine, ranks=4, device="cpu")
+    assert run.status == "failed" and "COLLECTLAB_START_SECONDS" in run.report()
+    mark.gone()
+    monkeypatch.setenv("COLLECTLAB_START_SECONDS", "soon")
+    with pytest.raises(ValueError, match="COLLECTLAB_START_SECONDS is 'soon'"):
+        cl.run(fine, ranks=4, device="cpu")
+
+
+def test_ranks_that_cannot_start_say_why(monkeypatch, tmp_path, mark):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no libmpi here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = cl.run(fine, ranks=2, device="cpu")
+    assert run.status == "failed" and "did not start: rank" in run.report()
+    assert "ImportError: no libmpi here" in run.report()
+    with pytest.raises(RuntimeError, match="no libmpi here"):
+        cl.launch(2, device="cpu")
