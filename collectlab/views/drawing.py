@@ -21,6 +21,7 @@ from collectlab.views import palette
 DPI = 100
 POINT = DPI / 72  # pixels
 _BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
+_CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
 
 
 class Drawing:
@@ -45,7 +46,7 @@ class Drawing:
     def box(self, x, y, w, h, face="none", edge="none", line=1.0, dash="-", hatch="", layer=1):
         """A rectangle; a hatch has the colour of the edge. Boxes of a higher layer cover those of a lower one."""
         key = (layer, face, edge, line, dash, hatch)
-        self._paths.setdefault(key, []).append(((x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y)))
+        self._paths.setdefault(key, []).append((x, y, w, h))
 
     def label(self, x, y, text, size=9, weight="normal", colour=palette.INK, align="left"):
         """One line of text whose left end, middle or right end is at x and whose vertical middle is at y."""
@@ -74,7 +75,7 @@ class Drawing:
 
     def finish(self):
         """Bring the artists up to date; returns the Figure."""
-        for key, corners in self._paths.items():
+        for key, boxes in self._paths.items():
             if key not in self._patches:
                 layer, face, edge, line, dash, hatch = key
                 self._patches[key] = self.figure.add_artist(
@@ -84,8 +85,9 @@ class Drawing:
                     )
                 )  # fmt: skip
                 self._patches[key].set_transform(self._flip)
-            codes = np.tile(_BOX, len(corners))
-            self._patches[key].set_path(Path(np.array(corners, float).reshape(-1, 2), codes))
+            boxes = np.array(boxes, float)[:, None]
+            corners = boxes[..., :2] + _CORNERS * boxes[..., 2:]
+            self._patches[key].set_path(Path(corners.reshape(-1, 2), np.tile(_BOX, len(boxes))))
         for key, patch in self._patches.items():
             patch.set_visible(key in self._paths)
         for key, pool in self._labels.items():

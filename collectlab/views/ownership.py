@@ -335,16 +335,15 @@ class Ownership(SteppedView):
             held = [shares[rank] for shares in known for rank in ranks]
             full = sum(share > 0 for share in held) / (len(cells) * len(ranks))
             numbered = len(ranks) == 1 and wide >= 11 and lines == 1
-            drawing.box(left, top, wide - 1, tall - 1, palette.PAPER, "#c4c4c4", 0.8, layer=2)
+            if full < 1:
+                drawing.box(left, top, wide - 1, tall - 1, palette.PAPER, "#c4c4c4", 0.8, layer=2)
             if full:
                 up = max((tall - 1) * full, 2)
                 at = left, top + tall - 1 - up, wide - 1, up
                 drawing.box(*at, palette.tint(slot), palette.colour(slot), 0.8, layer=3)
                 low = min(5, up) if numbered else up
                 at = left, top + tall - 1 - low, wide - 1, low
-                drawing.box(
-                    *at, palette.tint(slot), palette.colour(slot), 0.8, hatch=palette.hatch(slot), layer=4
-                )
+                drawing.box(*at, edge=palette.colour(slot), line=0.8, hatch=palette.hatch(slot), layer=4)
                 if numbered:
                     text, size = (f"{slot}×{max(held)}", 6) if max(held) > 1 else (str(slot), 7)
                     text = fitting([text, str(slot)], wide - 1, size, "bold")
