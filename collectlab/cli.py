@@ -110,9 +110,23 @@ def _run_notebook(options):
         print(f"collectlab: {options.file}: {why}", file=sys.stderr)
     elif options.save:
         draft = f"{options.file}.{os.getpid()}"
-        nbformat.write(notebook, draft)
+        nbformat.write(_to_keep(notebook), draft)
         os.replace(draft, options.file)
     return 0 if failed is None else 1
+
+
+def _to_keep(notebook):
+    """The executed notebook without what differs each time: outputs that no test compares, and widget models.
+
+    A reader of the saved page sees the static picture of each view; a run brings the widget.
+    """
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        if "nbval-ignore-output" in cell.metadata.get("tags", ()):
+            cell.outputs = []
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    return notebook
 
 
 def _texts(cell):

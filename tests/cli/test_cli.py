@@ -105,6 +105,19 @@ def test_save_writes_the_outputs_back_and_nothing_else(runs, notebook, capsys):
     assert [file.name for file in path.parent.iterdir() if file.name.startswith("lesson")] == ["lesson.ipynb"]
 
 
+def test_saving_twice_gives_the_same_file(runs, notebook):
+    path = notebook("import ipywidgets\nipywidgets.IntSlider(value=3)", "import time\ntime.time()")
+    kept = nbformat.read(path, as_version=4)
+    kept.cells[1].metadata["tags"] = ["nbval-ignore-output"]
+    nbformat.write(kept, path)
+    saved = []
+    for _ in range(2):
+        assert cli.main(["run", str(path), "--save"]) == 0
+        saved.append(path.read_text())
+    assert saved[0] == saved[1]
+    assert "IntSlider(value=3)" in saved[0] and "model_id" not in saved[0]
+
+
 def test_a_failing_cell_is_a_failure_and_is_not_saved(runs, notebook, capsys):
     path = notebook("1 / 0")
     before = path.read_text()
