@@ -213,7 +213,7 @@ class Ownership(SteppedView):
         if group > 1:
             sizes += f"; aggregated: {group} ranks a column, {group} chunks a row"
         elif columns > 8:
-            sizes += "; a cell's number is its chunk"
+            sizes += "; columns are ranks, a cell's number is its chunk"
         ink, weight = (palette.WRONG, "bold") if self.holdings.wrong else (palette.QUIET, "normal")
         drawing.label(MARGIN, 20, fitting([title], width, 14, "bold"), 14, "bold")
         drawing.label(MARGIN, 43, fitting([sizes], width, 10), 10)
@@ -370,7 +370,11 @@ class Ownership(SteppedView):
             drawing.label(x + 29, y, word, 8, colour=palette.QUIET)
             x += 50 + width_of(word, 8)
         group = len(self._groups[0])
-        boxes = "numbered boxes" if group == 1 else f"boxes, {group} ranks each"
+        boxes = (
+            "numbered boxes"
+            if self.nranks <= 8
+            else "boxes in rank order" + f", {group} ranks each" * (group > 1)
+        )
         word = fitting([f"{boxes}: whose contributions a cell holds"], drawing.width - MARGIN - x, 8)
         drawing.label(drawing.width - MARGIN, y, word, 8, colour=palette.QUIET, align="right")
 
