@@ -219,7 +219,7 @@ class Supervisor:
         return all(rank.place for rank in self.ranks)
 
     def _next(self):
-        if self.run or not self.queue or not self._ready() or self.leaving:
+        if self.run or not self.queue or not self._ready() or self.leaving or self._collapsing():
             return
         self.run = self.queue.popleft()
         self.began = time.time()
@@ -237,8 +237,10 @@ class Supervisor:
         if self.run and all(state == "returned" for state in states):
             value = self._finish(self.run, "done", None, [r.end for r in self.ranks])
             self.notebook.send(op="done", id=self.run["id"], **value)
-            self.run = self.deadline = None
-            self._next()
+            self.run = None
+            if not self._collapsing():
+                self.deadline = None
+                self._next()
         elif how["state"] == "returned":
             pass
         elif all(states) and "lost" not in states:
@@ -273,6 +275,9 @@ class Supervisor:
             self._leave()
         self.selector.unregister(pidfd)
         self.deadline = (time.monotonic() + SETTLE, self._collapse)
+
+    def _collapsing(self):
+        return self.deadline is not None and self.deadline[1] == self._collapse
 
     def _collapse(self):
         """The launcher or guards were killed, and the ranks with them; find out for whose sake."""
