@@ -198,19 +198,21 @@ def test_a_rank_that_hangs_is_named_with_its_line():
 
 
 def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
-    def program(ctx, own):
+    seconds = str(time.time_ns() // 1_000_000)  # by which these sleepers are known
+
+    def program(ctx):
         if os.fork() == 0:
             time.sleep(600)
-        orphan = "import subprocess; subprocess.Popen(['sleep', '987654'], env={}, start_new_session=True)"
-        subprocess.run([sys.executable, "-c", orphan], check=True, env=own)
-        return subprocess.Popen(["sleep", "987654"], start_new_session=True).pid
+        orphan = f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], env={{}}, start_new_session=True)"
+        subprocess.run([sys.executable, "-c", orphan], check=True, env={})
+        return subprocess.Popen(["sleep", seconds], start_new_session=True).pid
 
     def sleepers():
         found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-        return found.splitlines().count("sleep 987654")
+        return found.splitlines().count(f"sleep {seconds}")
 
     with cl.launch(2, device="cpu") as ranks:
-        assert ranks.submit(program, {}).wait().ok
+        assert ranks.submit(program).wait().ok
         assert sleepers() == 4, "the test must find what it looks for"
     assert sleepers() == 0
     mark.gone()

@@ -181,20 +181,19 @@ def test_many_results_are_held_at_once(ranks):
     assert len(os.listdir("/proc/self/fd")) <= before + 2, "a small result holds no descriptor"
 
 
-def test_an_edited_module_is_imported_anew(ranks, tmp_path, monkeypatch):
+def test_an_edited_module_is_imported_anew(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "of_a_lesson.py").write_text("from inner_of_a_lesson import n\ndef program(ctx):\n    return n\n")
     (tmp_path / "inner_of_a_lesson.py").write_text("n = 1\n")
     import of_a_lesson
 
-    try:
+    with cl.launch(2, device="cpu") as ranks:
         assert ranks.submit(of_a_lesson.program).wait().results == [1, 1]
         (tmp_path / "inner_of_a_lesson.py").write_text("n = 20\n")
         assert ranks.submit(of_a_lesson.program).wait().results == [20, 20]
         (tmp_path / "of_a_lesson.py").write_text("def program(ctx):\n    raise ValueError('edited')\n")
         assert "line 2, in program:  raise ValueError('edited')" in ranks.submit(of_a_lesson.program).wait().report()
-    finally:
-        sys.modules.pop("of_a_lesson"), sys.modules.pop("inner_of_a_lesson")
+    del sys.modules["of_a_lesson"], sys.modules["inner_of_a_lesson"]
 
 
 def test_what_is_sent_and_never_received_does_not_reach_the_next_run(ranks):
