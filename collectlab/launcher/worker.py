@@ -145,12 +145,12 @@ def _rank(rank, control):
 
     from collectlab.fabric.context import Context
 
-    communicators = _communicators(world)
+    communicators, modules = _communicators(world), _Modules()
     for message in messages:
         if message["op"] == "bye":
             break
         sys.path[:] = message["search"]
-        _forget_edited_modules()
+        modules.forget_edited()
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
 
@@ -161,8 +161,9 @@ def _rank(rank, control):
             return made[0]
 
         context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
-        channel.send(rank=rank, id=message["id"], **_run(message, context, record, fabrics))
-        _forget_edited_modules()  # notes what this run has imported
+        answer = _run(message, context, record, fabrics)
+        modules.note()
+        channel.send(rank=rank, id=message["id"], **answer)
     atexit._run_exitfuncs()
     _flush()
     MPI.Finalize()
@@ -280,25 +281,37 @@ def _frames(error):
     ]
 
 
-def _forget_edited_modules(seen={}):  # noqa: B006
-    """Modules whose files were edited since they were imported are imported anew, and all that may hold them."""
-    edited = False
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or file.startswith(_INSTALLED):
-            continue
-        try:
-            about = os.stat(file)
-        except OSError:
-            continue
-        stamp = about.st_mtime_ns, about.st_size
-        edited |= seen.setdefault(name, stamp) != stamp
-    if edited:
-        for name in seen:
+class _Modules:
+    """The modules of the learner that this rank has imported: those that were edited are imported anew."""
+
+    def __init__(self):
+        self._known, self._stamps = set(), {}
+
+    def note(self):
+        """Remember what has been imported, before anyone can edit it."""
+        for name in sys.modules.keys() - self._known:
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and not file.startswith(_INSTALLED):
+                self._stamps[name] = file, _stamp(file)
+        self._known = set(sys.modules)
+
+    def forget_edited(self):
+        """Forget all of them when one has changed, since the others may hold what it defined."""
+        if all(_stamp(file) == stamp for file, stamp in self._stamps.values()):
+            return
+        for name in self._stamps:
             sys.modules.pop(name, None)
-        seen.clear()
+        self._known, self._stamps = set(sys.modules), {}
         importlib.invalidate_caches()
         linecache.checkcache()
+
+
+def _stamp(file):
+    try:
+        about = os.stat(file)
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
 
 
 def _device(wanted, names, rank, local_rank):
