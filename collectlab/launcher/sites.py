@@ -43,6 +43,7 @@ LOCAL = Site(
         "OMPI_",
         "SLURM_",
         "HYDRA_",
+        "MPIEXEC_",
         "HYDI_",
         "MPI_LOCAL",
         "PALS_",
