@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 from collectlab.launcher import sweep
 from collectlab.launcher.wire import Broken, Channel
@@ -19,7 +20,7 @@ class Link:
     """A supervisor, started with `environment`, and the socket to it."""
 
     def __init__(self, environment):
-        self.tag = environment[sweep.TAG]
+        self.tag, self.started = environment[sweep.TAG], time.time()
         self._owner, self._is_cut = os.getpid(), False
         self._sending = threading.Lock()
         self._complaints = os.memfd_create("collectlab-supervisor", os.MFD_CLOEXEC)

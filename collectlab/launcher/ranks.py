@@ -216,7 +216,7 @@ class Ranks:
         with self._changed:
             try:
                 if last is None:
-                    left = sweep.kill(there.tag)
+                    left = sweep.kill(there.tag, since=there.started)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]

@@ -88,6 +88,7 @@ class Supervisor:
         self._watch(listener, self._on_connection)
         control = {"address": address, "token": self.token, **site}
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
+        self.started = time.time()
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -307,7 +308,7 @@ class Supervisor:
         if self.process:
             if self.run or not self._ready():
                 looks = self._look()
-            left = sweep.kill(self.tag)
+            left = sweep.kill(self.tag, since=None if self._ready() else self.started)
             self.process.wait()
             cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
         ended = {}

@@ -9,6 +9,7 @@ import signal
 import time
 
 TAG = "COLLECTLAB_TAG"
+_LIBRARIES = ("mpich_", "ucx_shm_", "vader_segment", "sm_segment", "ompi_", "psm2_shm")
 
 
 def tagged(tag, spare=()):
@@ -41,10 +42,12 @@ def adopt_orphans():
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def kill(tag, spare=(), within=3.0):
+def kill(tag, spare=(), within=3.0, since=None):
     """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
 
-    Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
+    `since` is when the first of them started, for ranks that may have died inside MPI_Init: what they had made
+    by then is removed too. Returns the pids that are still alive after `within` seconds (none, unless the
+    kernel holds one back).
     """
     files, end = set(), time.monotonic() + within
     while left := tagged(tag, spare):
@@ -57,8 +60,27 @@ def kill(tag, spare=(), within=3.0):
         if time.monotonic() > end:
             return left
         _await_exit(left, 0.2)
-    unlink(files)
+    unlink(files if since is None else files | _abandoned(since))
     return []
+
+
+def _abandoned(since):
+    """This user's files of an MPI library in /dev/shm, made after `since`, that no process has open or mapped."""
+    made = set()
+    for entry in os.scandir("/dev/shm"):
+        try:
+            about = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        if entry.name.startswith(_LIBRARIES) and about.st_uid == os.getuid() and about.st_ctime >= since - 0.1:
+            made.add(entry.path)
+    for pid in filter(str.isdigit, os.listdir("/proc")) if made else ():
+        made -= shared_memory(pid)
+        try:
+            made -= {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+        except OSError:
+            pass  # it ended meanwhile, or it is another user's
+    return made
 
 
 def unlink(files):
@@ -92,5 +114,4 @@ def shared_memory(pid):
     except OSError:
         return set()
     paths = {line[line.index("/dev/shm/") :] for line in lines if not line.endswith(" (deleted)")}
-    libraries = ("mpich_", "ucx_shm_", "vader_segment", "sm_segment", "ompi_", "psm2_shm")
-    return {path for path in paths if os.path.basename(path).startswith(libraries)}
+    return {path for path in paths if os.path.basename(path).startswith(_LIBRARIES)}

@@ -225,9 +225,6 @@ KILLS = ["supervisor", "mpiexec", "proxy", "worker", "worker worker worker", "no
 def test_kills_at_a_random_moment(victims, notebook, mark, tmp_path):
     chance = random.Random(victims)
     child = notebook("submit")
-    if {"mpiexec", "proxy", "worker"} & set(victims.split()):
-        # a rank that dies within MPI_Init leaves a file in /dev/shm that nobody can attribute any more
-        assert child.stdout.readline()
     time.sleep(chance.random())  # a moment is what is being drawn
     doomed = []
     for victim in victims.split():
