@@ -110,6 +110,7 @@ class PayloadCounter(View):
                 "",
                 "the same call in each library:",
                 *(f"  {line}" for line in _table(self._libraries(), "<<<")),
+                *(f"  {line}" for line in self._rounding()),
                 "",
                 f"in place: {payload.CALLS[count.operation][count.library].in_place}",
                 NOT,
@@ -134,11 +135,36 @@ class PayloadCounter(View):
             rows.append((library, other.function, names))
         return rows
 
+    def _rounding(self):
+        """A line if nccl-tests prints another row when it is asked for this size, else none."""
+        row = self.counts[0].to("nccl-tests")
+        size = row.size_column(self._settings["dtype"])
+        printed = payload.nccl_tests_count(row.operation, size, row.nranks, self._settings["dtype"])
+        if printed.value == row.value:
+            return []
+        return [
+            f"nccl-tests rounds a block down to a multiple of 16 bytes: asked for size {size}, it prints count "
+            f"{printed.value}."
+        ]
+
+    def _rounding(self):
+        """A line if nccl-tests prints another row when it is asked for this size, else none."""
+        row = self.counts[0].to("nccl-tests")
+        size = row.size_column(self._settings["dtype"])
+        printed = payload.nccl_tests_count(row.operation, size, row.nranks, self._settings["dtype"])
+        if printed.value == row.value:
+            return []
+        return [
+            f"nccl-tests rounds a block down to a multiple of 16 bytes: asked for size {size}, it prints count "
+            f"{printed.value}."
+        ]
+
     # As a picture
 
     def _paint(self, drawing, static):
         count, now = self.counts[0], self._settings
-        drawing.begin(232 + len(self.sides) * 2 * _PITCH + (len(self.sides) > 1) * 56)
+        rounding = self._rounding()
+        drawing.begin(232 + len(self.sides) * 2 * _PITCH + (len(self.sides) > 1) * 56 + len(rounding) * 22)
         room = self.WIDTH - 2 * _MARGIN
         title = f"{count.function}: {' and '.join(f'{c.name} = {c.value}' for c in self.counts)}"
         drawing.label(_MARGIN, 28, fitting([title], room, 14, "bold"), 14, "bold")
@@ -160,6 +186,12 @@ class PayloadCounter(View):
             weight = "bold" if library == now["library"] else "normal"
             for x, cell, width in ((0, library, 100), (_LEFT - _MARGIN, function, 210), (340, names, room - 340)):
                 drawing.label(_MARGIN + x, y + 44 + 22 * row, fitting([cell], width, 10, weight), 10, weight)
+        for line in rounding:
+            drawing.label(_MARGIN, y + 110, fitting([line], room, 9), 9, colour=palette.QUIET)
+            y += 22
+        for line in rounding:
+            drawing.label(_MARGIN, y + 110, fitting([line], room, 9), 9, colour=palette.QUIET)
+            y += 22
         drawing.box(_MARGIN, y + 114, room, 28, edge=palette.LINE)
         drawing.label(_MARGIN + 10, y + 128, NOT, 10)
 
