@@ -24,6 +24,7 @@ from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Broken, Channel
 
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
+SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: on a busy machine
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
 LOOK = 0.5  # seconds that the ranks are given to write down where they are
@@ -246,8 +247,16 @@ class Supervisor:
             pass
         elif all(states) and "lost" not in states:
             self._fail()
-        elif self.deadline is None or self.deadline[1] not in (self._fail, self._collapse):
-            self.deadline = (time.monotonic() + SETTLE, self._fail)
+        elif self.deadline is None or self.deadline[1] not in (self._on_settled, self._collapse):
+            self.failed = time.monotonic()
+            self.deadline = (self.failed + SETTLE, self._on_settled)
+
+    def _on_settled(self):
+        busy = [rank for rank in self.ranks if not rank.end and rank.where and not self._where(rank)["inside"]]
+        if busy and time.monotonic() < self.failed + SETTLE_MOST:
+            self.deadline = (time.monotonic() + SETTLE / 5, self._on_settled)
+        else:
+            self._fail()
 
     def _fail(self):
         self._end("failed", {"kind": "rank failed" if self._ready() else "no start"})

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import wait_for
+from marks import wait_for
 
 import collectlab as cl
 

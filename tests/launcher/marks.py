@@ -1,0 +1,55 @@
+"""Processes that carry the mark of a test in their environment."""
+
+import os
+import time
+
+
+class Mark:
+    """Finds the processes that carry the mark of the present test in their environment."""
+
+    def __init__(self, value):
+        self.value = value
+        self._mark = f"COLLECTLAB_TEST={value}\0".encode()
+
+    def alive(self):
+        """{pid: command line} of live processes with the mark, without this one."""
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    marked = self._mark in f.read() + b"\0"
+                with open(f"/proc/{pid}/stat") as f:
+                    dead = f.read().rpartition(")")[2].split()[0] in "ZX"
+                with open(f"/proc/{pid}/cmdline") as f:
+                    command = f.read().replace("\0", " ")
+            except OSError:
+                continue
+            if marked and not dead and int(pid) != os.getpid():
+                found[int(pid)] = command
+        return found
+
+    def pids(self, kind):
+        """The pids of one kind: "supervisor", "mpiexec", "proxy" or "worker" (a rank or its guard)."""
+        words = {
+            "supervisor": "launcher.supervisor", "mpiexec": "mpiexec", "proxy": "hydra_pmi_proxy",
+            "worker": "launcher.worker",
+        }  # fmt: skip
+        found = []
+        for pid, command in self.alive().items():
+            first = command.split(" ")[0]
+            program = "proxy" if "proxy" in first else "mpiexec" if "mpiexec" in first else "python"
+            if words[kind] in command and (program == kind or program == "python"):
+                found.append(pid)
+        return found
+
+    def gone(self, within=3.0, but=()):
+        """Wait until no process with the mark is alive; fails after `within` seconds."""
+        wait_for(lambda: not set(self.alive()) - set(but), within, lambda: f"still alive: {self.alive()}")
+
+
+def wait_for(happened, within=10.0, complaint=lambda: "it did not happen"):
+    """Wait until `happened()`; what is watched is another process, which sends this one nothing."""
+    end = time.monotonic() + within
+    while not happened():
+        assert time.monotonic() < end, complaint()
+        time.sleep(0.005)
