@@ -147,18 +147,6 @@ class PayloadCounter(View):
             f"{printed.value}."
         ]
 
-    def _rounding(self):
-        """A line if nccl-tests prints another row when it is asked for this size, else none."""
-        row = self.counts[0].to("nccl-tests")
-        size = row.size_column(self._settings["dtype"])
-        printed = payload.nccl_tests_count(row.operation, size, row.nranks, self._settings["dtype"])
-        if printed.value == row.value:
-            return []
-        return [
-            f"nccl-tests rounds a block down to a multiple of 16 bytes: asked for size {size}, it prints count "
-            f"{printed.value}."
-        ]
-
     # As a picture
 
     def _paint(self, drawing, static):
@@ -186,9 +174,6 @@ class PayloadCounter(View):
             weight = "bold" if library == now["library"] else "normal"
             for x, cell, width in ((0, library, 100), (_LEFT - _MARGIN, function, 210), (340, names, room - 340)):
                 drawing.label(_MARGIN + x, y + 44 + 22 * row, fitting([cell], width, 10, weight), 10, weight)
-        for line in rounding:
-            drawing.label(_MARGIN, y + 110, fitting([line], room, 9), 9, colour=palette.QUIET)
-            y += 22
         for line in rounding:
             drawing.label(_MARGIN, y + 110, fitting([line], room, 9), 9, colour=palette.QUIET)
             y += 22

@@ -72,31 +72,6 @@ def test_a_row_that_nccl_tests_would_not_print_is_noted(operation, nranks, eleme
     assert misplaced(view.figure()) == []
 
 
-@pytest.mark.parametrize(
-    ("operation", "nranks", "elements", "dtype", "printed"),
-    [
-        ("reduce_scatter", 2, 4, "int32", 0),  # a block of 8 bytes
-        ("reduce_scatter", 2, 14, "int32", 4),  # 28 bytes
-        ("all_gather", 2, 3, "float32", 0),  # 12 bytes
-        ("scatter", 4, 36, "float16", 8),  # 18 bytes
-        ("reduce_scatter", 2, 8, "int32", None),  # 16 bytes
-        ("all_to_all", 4, 128, "float32", None),
-        ("reduce_scatter", 2, 2, "complex128", None),
-        ("all_reduce", 2, 3, "int8", None),  # not in blocks
-        ("all_gather", 2, 0, "int32", None),
-    ],
-)
-def test_a_row_that_nccl_tests_would_not_print_is_noted(operation, nranks, elements, dtype, printed, misplaced):
-    view = views.payload_counter(operation, nranks, elements, dtype)
-    noted = [line.strip() for line in view.text().splitlines() if "rounds a block down" in line]
-    drawn = [label for label in labels(view) if "rounds a block down" in label]
-    assert noted == drawn and len(noted) == (printed is not None)
-    if noted:
-        size = payload.count_of_input("nccl-tests", operation, elements, nranks).size_column(dtype)
-        assert noted[0].endswith(f"multiple of 16 bytes: asked for size {size}, it prints count {printed}.")
-    assert misplaced(view.figure()) == []
-
-
 def test_it_says_what_elements_counts_and_what_a_payload_is_not():
     for operation, whose in (("all_gather", "one rank's"), ("scatter", "the root's"), ("broadcast", "the root's")):
         view = views.payload_counter(operation, 2, 4)
