@@ -64,6 +64,8 @@ class Exercise:
     mistakes  in the order in which they are tried, at least five
     options   the names, or letter -> statement, that an answer chooses from
     of        what a number counts, for example "elements"
+    length_is_asked  the length of the list is part of the question, and not said before a right answer
+    is_slice         the answer is [start, stop]; slice(2, 4), range(2, 4) and "2:4" are read as that
     """
 
     question: str
@@ -72,16 +74,19 @@ class Exercise:
     mistakes: tuple
     options: tuple | dict = ()
     of: str = ""
+    length_is_asked: bool = False
+    is_slice: bool = False
 
     def __call__(self, answer):
-        kind = reading.expected_kind(self.expected, self.options, self.of)
+        kind = self._kind()
         try:
             if reading.unanswered(answer):
                 return Verdict(
                     False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered"
                 )
             cited = reading.shown(answer)
-            value = reading.read(answer, self.expected, self.options)
+            written = reading.start_stop(answer) if self.is_slice else answer
+            value = reading.read(written, self.expected, self.options)
         except reading.NotAnAnswer as error:
             return Verdict(
                 False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind"
@@ -94,8 +99,13 @@ class Exercise:
         for mistake in self.mistakes:
             if mistake.is_made_in(value):
                 return Verdict(False, f"{said} {mistake.said_of(value)}", mistake.name)
-        where = reading.difference(value, self.expected, self.options)
+        where = reading.difference(value, self.expected, self.options, self.length_is_asked)
         return Verdict(False, f"{said} Look again: {where}. What is expected: {kind}.")
 
     def __repr__(self):
-        return f"{self.question} Answer with {reading.expected_kind(self.expected, self.options, self.of)}."
+        return f"{self.question} Answer with {self._kind()}."
+
+    def _kind(self):
+        if self.is_slice:
+            return "a slice, as [start, stop]"
+        return reading.expected_kind(self.expected, self.options, self.of, self.length_is_asked)

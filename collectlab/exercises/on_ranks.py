@@ -6,6 +6,9 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from collectlab.exercises import reading
 from collectlab.exercises.exercise import Verdict
@@ -35,6 +38,7 @@ class ProgramExercise:
     why       one sentence about a right program
     mistakes  ProgramMistakes, in the order in which they are tried
     reserved  collective calls that would leave nothing to do: name -> what is said when the program makes it
+    required  calls out of which the program is to be made: it has to make one of them
     ranks     the numbers of ranks it is tried on, one after another
     timeout   seconds after which a run counts as hanging
     """
@@ -45,6 +49,7 @@ class ProgramExercise:
     why: str
     mistakes: tuple
     reserved: dict
+    required: tuple = ()
     ranks: tuple = (2, 3, 4)
     timeout: float = 10.0
 
@@ -109,7 +114,7 @@ class ProgramExercise:
         expected = self.expected(xs)
         for rank, result in enumerate(results):
             try:
-                results[rank] = reading.read(result, expected[rank])
+                results[rank] = _read(result, expected[rank])
             except reading.NotAnAnswer as error:
                 return Verdict(
                     False,
@@ -117,11 +122,8 @@ class ProgramExercise:
                     f"What is expected: {reading.expected_kind(expected[rank])}.",
                     "kind",
                 )
-        called = sorted({name for _, names in done.results for name in names})
         if all(map(reading.same, results, expected)):
-            for name in filter(self.reserved.get, called):
-                return Verdict(False, f"not yet: {self.reserved[name]}", f"calls {name}")
-            return None
+            return self._calls({name for _, names in done.results for name in names})
         for mistake in self.mistakes:
             if all(map(reading.same, results, mistake.wrong(xs))):
                 return Verdict(False, f"not yet: {before} {mistake.message}", mistake.name)
@@ -133,27 +135,69 @@ class ProgramExercise:
         )
 
 
+    def _calls(self, called):
+        """The verdict on a program whose results are right, from the names of its calls; None when they will do."""
+        for name in sorted(called & set(self.reserved)):
+            return Verdict(False, f"not yet: {self.reserved[name]}", f"calls {name}")
+        if self.required and not called & set(self.required):
+            name = self.required[0]
+            said = f"the result is right, but the program never calls {name}, and it is to be made out of that."
+            return Verdict(False, f"not yet: {said}", f"lacks {name}")
+        return None
+
+
+def _read(result, expected):
+    """What a rank returned, as reading.read gives it."""
+    if result is None:
+        raise reading.NotAnAnswer("None is what comes back from a function without a return")
+    if isinstance(result, slice):
+        raise reading.NotAnAnswer("that is a slice; return x[...] of it")
+    return reading.read(result, expected)
+
+
 class _Noting:
-    """A communicator that notes the names of the calls made on it."""
+    """A communicator that notes the names of the calls made on it, and refuses arrays of two dtypes.
+
+    MPI is told each array's dtype, and where they differ it fails with a trace of its own, or fills the
+    array with something else.
+    """
 
     def __init__(self, comm):
         self._comm, self.names = comm, set()
 
     def __getattr__(self, name):
-        self.names.add(name)
-        return getattr(self._comm, name)
+        call = getattr(self._comm, name)
+        if not callable(call):
+            return call
+
+        def noted(*args, **kwargs):
+            self.names.add(name)
+            _same_dtype(name, *args[:2], *map(kwargs.get, ("sendbuf", "recvbuf")))
+            return call(*args, **kwargs)
+
+        return noted
+
+
+def _same_dtype(name, *buffers):
+    """TypeError when a call is given an array to send and one of another dtype to receive into."""
+    dtypes = [buffer.dtype for buffer in buffers if isinstance(buffer, np.ndarray)]
+    if name[0].isupper() and len(set(dtypes)) > 1:
+        raise TypeError(
+            f"{name}: the array to send has {dtypes[0]}, the one to receive into {dtypes[1]}; make it with x.dtype"
+        )
 
 
 def _checked(ctx, program, x):
-    """What the program returns on this rank, and the names of the communicator that it used."""
+    """What the program returns on this rank, and the names of the calls that it made."""
     ctx.comm = comm = _Noting(ctx.comm)
-    return program(ctx, x), sorted(comm.names)
+    return program(ctx, x), comm.names
 
 
 def _without_times(report):
-    """The lines of a run's report, but for what differs from one time to the next."""
+    """The lines of a run's report, but for what differs from one time to the next, and for lines of this file."""
     report = re.sub(r" after [\d.]+ s(?=:)|, for [\d.]+ s", "", report)
-    return [line for line in report.splitlines() if "run.log(" not in line]
+    ours = "run.log(", f"which called {Path(__file__).name}"
+    return [line for line in report.splitlines() if not any(words in line for words in ours)]
 
 
 def _and(numbers):

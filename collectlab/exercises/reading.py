@@ -3,11 +3,12 @@
 What is expected decides how an answer is read:
 
     a number, or an array     numbers, alone or in lists; an array with one row per rank for "one list per rank"
-    a str, or a tuple of str  one of the exercise's options, or a list of them
-    a frozenset of str        letters of the exercise's options, such as "a c"
+    a str, or a tuple of str  one of the exercise's options, or a list of them; "x, y" is a list as well
+    a frozenset of str        letters of the exercise's options, such as "a c" or "a and c"
 """
 
 import numbers
+import re
 
 import numpy as np
 
@@ -16,8 +17,8 @@ class NotAnAnswer(Exception):
     """The answer cannot be compared; the text says why."""
 
 
-def expected_kind(expected, options=(), of=""):
-    """What a learner should write, in words."""
+def expected_kind(expected, options=(), of="", length_is_asked=False):
+    """What a learner should write, in words; without the length of the list where that is asked for."""
     if isinstance(expected, frozenset):
         return (
             f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
@@ -31,21 +32,38 @@ def expected_kind(expected, options=(), of=""):
     if array.ndim == 0:
         return "a " + noun.format("")
     if array.ndim == 1:
-        return f"a list of {array.size} {noun.format('s')}"
+        return "a list of " + f"{array.size} " * (not length_is_asked) + noun.format("s")
     return f"a list with one list per rank, {array.shape[0]} of them, each of {array.shape[1]} {noun.format('s')}"
 
 
 def read(answer, expected, options=()):
     """The answer as a value of the kind of `expected`; NotAnAnswer when it is none."""
+    if answer is None:
+        raise NotAnAnswer("None is no answer")
+    if isinstance(answer, np.ndarray) and answer.dtype.kind == "U":
+        answer = answer.tolist()
     if isinstance(expected, frozenset):
         return _letters(answer, options)
     if isinstance(expected, str):
         return _option(answer, options)
     if isinstance(expected, tuple):
-        if isinstance(answer, str) or not isinstance(answer, list | tuple):
+        if isinstance(answer, str) and "," in answer:
+            answer = answer.split(",")
+        if not isinstance(answer, list | tuple):
             raise NotAnAnswer(f"that is {_a(answer)}, not a list of names")
         return tuple(_option(one, options) for one in answer)
     return _numbers(answer)
+
+
+def start_stop(answer):
+    """[start, stop] of what spells a slice in another way; any other answer as it is."""
+    if isinstance(answer, str) and (spelled := re.fullmatch(r"(?:\w*\[)?\s*(\d*)\s*:\s*(\d+)\s*\]?", answer.strip())):
+        return [int(spelled[1] or 0), int(spelled[2])]
+    if not isinstance(answer, slice | range):
+        return answer
+    if answer.step not in (None, 1):
+        raise NotAnAnswer(f"a step of {shown(answer.step)} leaves elements out; a slice here is contiguous")
+    return [answer.start or 0, answer.stop]
 
 
 def same(value, expected):
@@ -55,12 +73,12 @@ def same(value, expected):
     return np.shape(value) == np.shape(expected) and bool(np.all(value == np.asarray(expected)))
 
 
-def difference(value, expected, options=()):
+def difference(value, expected, options=(), length_is_asked=False):
     """Where a wrong value differs from the expected one, without giving that away."""
     if isinstance(expected, frozenset):
         extra, missing = sorted(value - expected), sorted(expected - value)
-        said = [f"{_list(extra)} should not be there"] * bool(extra)
-        return " and ".join(said + [f"{len(missing)} more should"] * bool(missing))
+        said = f"{_list(extra)} should not be there" if extra else "", f"{len(missing)} more should" * bool(missing)
+        return " and ".join(filter(None, said))
     if isinstance(expected, str):
         return f"{value!r} is not the one"
     if isinstance(expected, tuple):
@@ -69,7 +87,8 @@ def difference(value, expected, options=()):
         return f"name {_first(v != e for v, e in zip(value, expected, strict=True)) + 1} of the list is not right"
     expected = np.asarray(expected)
     if value.shape != expected.shape:
-        return f"that is {_shape(value)}"
+        wrong = "; the length is not right" if length_is_asked and value.ndim == expected.ndim else ""
+        return f"that is {_shape(value)}{wrong}"
     at = np.unravel_index(_first((value != expected).flat), value.shape)
     how = "large" if value[at] > expected[at] else "small"
     where = {
@@ -86,12 +105,14 @@ def shown(answer, most=90):
         if not all(isinstance(one, str) for one in answer):
             return _a(answer)
         answer = " ".join(sorted(answer))
+        if not answer:
+            return "an empty set"
     elif isinstance(answer, list | tuple):
         plain = map(_plain, answer[:most])
         answer = list(plain) if isinstance(answer, list) else tuple(plain)
     else:
         answer = _plain(answer)
-    if not (isinstance(answer, str | numbers.Number | list | tuple | dict) or answer is None):
+    if not (isinstance(answer, str | numbers.Number | list | tuple | dict | range | slice) or answer is None):
         return _a(answer)
     try:
         text = " ".join(repr(answer).split())
@@ -114,12 +135,12 @@ def _plain(answer):
 
 
 def _numbers(answer):
-    if answer is None:
-        raise NotAnAnswer("None is what comes back from a function without a return")
     if isinstance(answer, np.ma.MaskedArray):
         raise NotAnAnswer("that is a masked array")
     if isinstance(answer, str | bytes):
         raise NotAnAnswer("that is text; write numbers without quotation marks")
+    if isinstance(answer, slice):
+        raise NotAnAnswer("that is a slice, not the numbers in it")
     if isinstance(answer, dict | set | frozenset):
         raise NotAnAnswer(f"that is {_a(answer)}; use a list, which has an order")
     if callable(answer):
@@ -156,17 +177,27 @@ def _option(answer, options):
 
 def _letters(answer, options):
     if isinstance(answer, str):
-        answer = [one for one in answer if one.isalnum()]
+        answer = [answer]
     if not isinstance(answer, list | tuple | set | frozenset) or not all(
         isinstance(one, str) for one in answer
     ):
         raise NotAnAnswer(f"that is {_a(answer)}; write letters in quotation marks")
-    letters = frozenset(one.strip().lower() for one in answer)
+    letters = frozenset().union(*(_letters_of(text, options) for text in answer))
     if not letters:
-        raise NotAnAnswer("no letter is named, and at least one of them holds")
+        raise NotAnAnswer("no letter is named, and at least one statement holds")
     if unknown := sorted(letters - set(options)):
         raise NotAnAnswer(f"there is no {shown(unknown[0])} to choose")
     return letters
+
+
+def _letters_of(text, options):
+    """The letters that a text names: "ad" is a and d, and so is "a and d"."""
+    if set(_bare(text)) <= set(options):
+        return set(_bare(text))
+    found = set(re.findall(r"\b\w\b", text.lower()))
+    if not found:
+        raise NotAnAnswer(f"{shown(text)} names no letter, and at least one statement holds")
+    return found
 
 
 def _bare(text):
@@ -178,7 +209,7 @@ def _shape(array):
         return "one number"
     if array.ndim == 1:
         return f"a list of {array.size} number{'s' * (array.size != 1)}"
-    return f"a list of {array.shape[0]} lists of {array.shape[1]}"
+    return f"a list of {array.shape[0]} list{'s' * (array.shape[0] != 1)} of {array.shape[1]}"
 
 
 def _first(differs):

@@ -63,9 +63,12 @@ def as_answers(value):
     if isinstance(value, str):
         return [value, value.upper(), f" {value} ", value.replace("_", "-"), value.replace("_", "")]
     if isinstance(value, frozenset):
-        return [value, set(value), sorted(value), " ".join(sorted(value)), ",".join(sorted(value)).upper()]
+        letters = sorted(value)
+        texts = ["".join(letters), " ".join(letters), ",".join(letters).upper(), " and ".join(letters)]
+        lists = [letters, np.array(letters), [f"{one.upper()})" for one in letters], texts[1:2]]
+        return [value, set(value), *texts, *lists]
     if isinstance(value, tuple):
-        return [value, list(value), [one.upper() for one in value]]
+        return [value, list(value), [one.upper() for one in value], ", ".join(value), np.array(value)]
     array = np.asarray(value)
     forms = [array, array.tolist(), array.astype(float), array.astype(float).tolist(), array.astype(np.int64)]
     if array.ndim:
@@ -118,7 +121,7 @@ def test_an_unknown_wrong_answer_is_told_where_it_differs(exercise):
         assert not verdict and verdict.mistake is None and said in verdict.text
         assert right.ndim != 1 or f"position {right.size - 1} " in verdict.text
     verdict = exercise(np.full(right.size + 3, 77))
-    assert not verdict and f"a list of {right.size + 3} numbers" in verdict.text
+    assert not verdict and f"that is a list of {right.size + 3} numbers" in verdict.text
 
 
 def test_verdicts_are_the_same_every_time(exercise):
@@ -151,6 +154,62 @@ def test_answers_are_cited_in_one_way():
         assert not reading.unanswered(answer)
     assert len(reading.shown("x" * 1000)) == len(reading.shown([0] * 1000)) == 90
     assert reading.unanswered([[1, ...], [2, 3]])
+
+
+ASKED = Exercise("?", [1, 2, 3], "because.", (), of="elements", length_is_asked=True)
+SPAN = Exercise("?", [2, 4], "because.", (Mistake("as before", [0, 2], "that is another."),), is_slice=True)
+
+
+def test_a_length_that_is_asked_for_is_not_told():
+    assert ASKED([1, 2, 3])
+    assert "put a list of whole numbers (elements) in the place" in ASKED(...).text
+    assert repr(ASKED) == "? Answer with a list of whole numbers (elements)."
+    assert "Look again: that is a list of 2 numbers; the length is not right. What" in ASKED([1, 2]).text
+    assert "Look again: that is one number. What" in ASKED(7).text
+    assert not any("3" in ASKED(answer).text for answer in (..., None, [1, 2], 7, "x", [[1]], [1, 2, 4, 5]))
+
+
+def test_a_slice_is_read_in_every_spelling():
+    for spelled in ([2, 4], (2, 4), slice(2, 4), range(2, 4), "2:4", "[2:4]", "x[2:4]", np.array([2.0, 4.0])):
+        assert SPAN(spelled), spelled
+    for spelled in (slice(0, 2), slice(2), range(2), ":2", "[ 0 : 2 ]"):
+        assert SPAN(spelled).mistake == "as before", spelled
+    for spelled, said in [
+        (slice(2, 4, 2), "a step of 2 leaves elements out"),
+        (slice(2, None), "a None stands in the list"),
+        ("2:4:1", "that is text"),
+        ([2], "that is a list of 1 number. What is expected: a slice, as [start, stop]."),
+        (range(2, 5), "you answered range(2, 5). Look again: position 1"),
+    ]:
+        assert not SPAN(spelled) and said in SPAN(spelled).text, spelled
+    assert "that is a slice, not the numbers in it" in ASKED(slice(1, 4)).text
+    assert "put a slice, as [start, stop] in the place" in SPAN(...).text
+
+
+def test_none_and_nothing_are_no_answers(exercise):
+    assert exercise(None).text.startswith("not yet: you answered None. There, None is no answer. ")
+    assert exercise(set()).text.startswith("not yet: you answered an empty set. ")
+
+
+LETTERS = Exercise("?", frozenset("ad"), "because.", (), options=dict.fromkeys("abcdefg", "?"))
+
+
+def test_letters_are_found_in_words():
+    for answer in ("a and d", "A, D.", ["a d"], ["A)", "(d)"], "option a, option d", np.array(["a", "d"])):
+        assert LETTERS(answer), answer
+    for answer, said in [
+        ("only a", "1 more should"),
+        ("none", "'none' names no letter, and at least one statement holds"),
+        ("all", "'all' names no letter"),
+        (["a", "both"], "'both' names no letter"),
+        ("a z", "there is no 'z' to choose"),
+    ]:
+        assert not LETTERS(answer) and said in LETTERS(answer).text, answer
+
+
+def test_lists_in_lists_are_counted_in_words():
+    for answer, said in (([[1, 2]], "a list of 1 list of 2"), ([[1, 2], [3, 4]], "a list of 2 lists of 2")):
+        assert f"that is {said}. What" in ASKED(answer).text
 
 
 def test_html_is_escaped():

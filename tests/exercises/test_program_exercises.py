@@ -80,7 +80,8 @@ def test_a_right_program_passes():
         ),
         (by_the_library, "calls Allreduce", "Allreduce does all of it."),
         (raises, "fails", "rank 1 raised ValueError: too many"),
-        (lambda ctx, x: None, "kind", "rank 0 returns None"),
+        (lambda ctx, x: None, "kind", "rank 0 returns None. There, None is what comes back from a function without"),
+        (lambda ctx, x: slice(1, 2), "kind", "that is a slice; return x[...] of it"),
         (lambda ctx, x: "sum", "kind", "that is text"),
         (
             lambda ctx, x: x[:1],
@@ -103,6 +104,59 @@ def test_a_hanging_program_is_told_who_waits(capsys):
     assert verdict.mistake == "hangs" and "is not done after 3 s" in verdict.text
     assert "rank 0 was waiting in Barrier" in verdict.text and "rank 1 returned" in verdict.text
     assert capsys.readouterr() == ("", "")
+
+
+OUT_OF_ALLGATHER = dataclasses.replace(SAMPLE, required=("Allgather", "allgather"))
+
+
+def not_blocking(ctx, x):
+    total = np.empty_like(x)
+    ctx.comm.Iallreduce(x, total).Wait()
+    return total
+
+
+def named_but_not_called(ctx, x):
+    assert ctx.comm.Allgather
+    return sum(np.arange(3) + 10**rank for rank in range(ctx.nranks))
+
+
+def test_a_program_is_made_out_of_what_is_required():
+    assert OUT_OF_ALLGATHER(by_hand)
+    assert OUT_OF_ALLGATHER(lambda ctx, x: sum(ctx.comm.allgather(x)))
+    assert OUT_OF_ALLGATHER(by_the_library).mistake == "calls Allreduce"
+    for program in (not_blocking, named_but_not_called):
+        verdict = OUT_OF_ALLGATHER(program)
+        assert not verdict and verdict.mistake == "lacks Allgather"
+        assert "the result is right, but the program never calls Allgather" in verdict.text
+
+
+def other_dtype(ctx, x):
+    gathered = np.empty(x.size * ctx.nranks)
+    ctx.comm.Allgather(x, gathered)
+    return gathered
+
+
+def other_dtype_by_name(ctx, x):
+    ctx.comm.Allreduce(sendbuf=x, recvbuf=np.empty(x.size, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (other_dtype, "TypeError: Allgather: the array to send has int64, the one to receive into float64"),
+        (other_dtype_by_name, "TypeError: Allreduce: the array to send has int64, the one to receive into int32"),
+    ],
+)
+def test_arrays_of_two_dtypes_are_refused(program, said):
+    text = SAMPLE(program).text
+    assert said in text and "make it with x.dtype" in text and f"in {program.__name__}: " in text
+    assert "on_ranks.py" not in text
+
+
+def test_a_call_that_does_not_exist_is_cited_at_the_line_of_the_program():
+    text = SAMPLE(lambda ctx, x: ctx.comm.AllGather(x, x)).text
+    assert "has no attribute 'AllGather'" in text and "ctx.comm.AllGather" in text
+    assert "on_ranks.py" not in text and "__getattr__" not in text
 
 
 def test_the_lines_of_a_failing_program_are_cited():
