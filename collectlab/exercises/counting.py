@@ -16,7 +16,7 @@ _BYTES = [call.output_bytes("int32") for call in _TWO_RANKS]
 four_counts = Exercise(
     question="Which count does NCCL get in AllReduce, AllGather, ReduceScatter, and AllGather of the shards?",
     expected=_COUNTS,
-    why="AllReduce counts the whole vector, AllGather what one rank sends, ReduceScatter what one rank keeps.",
+    why="AllReduce counts the whole array, AllGather what one rank sends, ReduceScatter what one rank keeps.",
     mistakes=(
         Mistake(
             "output lengths",
@@ -41,7 +41,7 @@ four_counts = Exercise(
         Mistake(
             "divided contribution",
             [4, 2, 2, 2],
-            "AllGather does not divide: each rank contributes its whole vector of 4.",
+            "AllGather does not divide: each rank contributes its whole array of 4.",
         ),
         Mistake(
             "bytes",
@@ -51,7 +51,7 @@ four_counts = Exercise(
         Mistake(
             "all alike",
             [4, 4, 4, 4],
-            "Only AllReduce's count is the vector on both sides; ask of each call which side it describes.",
+            "Only AllReduce's count is the array on both sides; ask of each call which side it describes.",
         ),
     ),
 )
@@ -80,12 +80,12 @@ output_bytes = Exercise(
         Mistake(
             "gathered originals",
             [16, 32, 8, 32],
-            "The last call gathers shards of 2 elements, not the original vectors.",
+            "The last call gathers shards of 2 elements, not the original arrays.",
         ),
         Mistake(
             "all alike",
             [16, 16, 16, 16],
-            "The outputs differ in length: a sum, two vectors, half a sum, and a sum again.",
+            "The outputs differ in length: a sum, two arrays, half a sum, and a sum again.",
         ),
     ),
 )
@@ -138,7 +138,7 @@ same_size = Exercise(
         "Which counts stand in the row of all_reduce_perf and in that of all_gather_perf?"
     ),
     expected=_SAME_SIZE,
-    why="size is the larger side in bytes: all-reduce's whole vector, but all-gather's output of 4 blocks.",
+    why="size is the larger side in bytes: all-reduce's whole array, but all-gather's output of 4 blocks.",
     mistakes=(
         Mistake(
             "size is the output",
@@ -148,7 +148,7 @@ same_size = Exercise(
         Mistake(
             "divided all-reduce",
             [64, 64],
-            "All-reduce's count is the whole vector; nothing is divided by the ranks.",
+            "All-reduce's count is the whole array; nothing is divided by the ranks.",
         ),
         Mistake(
             "swapped",
@@ -169,73 +169,109 @@ same_size = Exercise(
         Mistake(
             "divided twice",
             [256, 16],
-            "Divided once too often: 1024 bytes are 256 elements, and 4 ranks contribute 64 each.",
+            "Divided once too often: once by the bytes of an element and once by the ranks is enough.",
         ),
     ),
 )
 
-_UNSEEN = payload.count("NCCL", "all_to_all", count=3, nranks=4)
+_UNSEEN = payload.count("NCCL", "all_to_all", count=8, nranks=4)
 _CONVERTED = [_UNSEEN.to("MPI", "sendcount").value, _UNSEEN.to("MPI", "recvcount").value]
 _CONVERTED += [_UNSEEN.to("nccl-tests").value, _UNSEEN.to("nccl-tests").size_column("float32")]
 
 all_to_all = Exercise(
     question=(
-        "NCCL's AlltoAll has count=3 on 4 ranks, float32. What are MPI_Alltoall's sendcount and recvcount, "
-        "and alltoall_perf's count and size?"
+        "On 4 ranks every rank passes four blocks of 8 float32, and NCCL's AlltoAll gets count=8. What are "
+        "MPI_Alltoall's sendcount and recvcount, and alltoall_perf's count and size?"
     ),
     expected=_CONVERTED,
-    why="all three count one block for one peer; size is the bytes of all 4 blocks of a rank, 4 * 3 * 4 B.",
+    why="every count is one block for one rank; size is the bytes of all 4 blocks of a rank, 4 * 8 * 4 B.",
     mistakes=(
         Mistake(
-            "totals", [12, 12, 3, 48], "MPI's two counts are per peer as well, not the total over the peers."
+            "totals",
+            [32, 32, 8, 128],
+            "Those are MPI's totals. Each of its two counts describes one block, as recvcount does in all-gather.",
         ),
         Mistake(
             "recvcount as total",
-            [3, 12, 3, 48],
+            [8, 32, 8, 128],
             "recvcount is what comes from one rank, not the total that is received.",
         ),
         Mistake(
             "sendcount as total",
-            [12, 3, 3, 48],
-            "sendcount is the block for one peer, not the total that is sent.",
+            [32, 8, 8, 128],
+            "sendcount is the block for one rank, not the total that is sent.",
+        ),
+        Mistake("count as total", [8, 8, 32, 128], "nccl-tests' count follows NCCL's; its size is the total."),
+        Mistake(
+            "one block in bytes",
+            [8, 8, 8, 32],
+            "32 is one block in bytes, or four blocks in elements. size is a rank's whole side, in bytes.",
         ),
         Mistake(
-            "count as total",
-            [3, 3, 12, 48],
-            "alltoall_perf's count is one block too; its size is that of all blocks.",
-        ),
-        Mistake(
-            "one block",
-            [3, 3, 3, 12],
-            "12 is one block in bytes, or four in elements. size is four blocks in bytes.",
-        ),
-        Mistake(
-            "all ranks", [3, 3, 3, 192], "That is the size on all ranks together; the column is one rank's."
+            "size on all ranks",
+            [8, 8, 8, 512],
+            "That is the size on all ranks together; the column is one rank's.",
         ),
         Mistake(
             "every count as total",
-            [12, 12, 12, 48],
-            "Every count here is one block for one peer; only size covers all four blocks.",
+            [32, 32, 32, 128],
+            "Only size covers all blocks of a rank. What does the count describe that NCCL gets here?",
+        ),
+        Mistake(
+            "divided by the ranks",
+            [2, 2, 2, 32],
+            "Nothing is left to divide by the ranks: the count that NCCL gets is one block already.",
         ),
     ),
 )
 
-_GATHER = payload.count("MPI", "gather", sendcount=5, nranks=4)
+_ROW = payload.nccl_tests_count("scatter", 512, 4, "float32")
+_SCATTERED = [_ROW.to("NCCL").value, _ROW.to("MPI", "sendcount").value, _ROW.to("MPI", "recvcount").value]
+_SCATTERED += [_ROW.on(2).recv_elements]
 
-gather_lengths = Exercise(
-    question="MPI_Gather with sendcount=5 on 4 ranks, root 0: how many elements do rank 0 and rank 2 receive?",
-    expected=[_GATHER.on(0).recv_elements, _GATHER.on(2).recv_elements],
-    why="the root gets one contribution from each of the 4 ranks, its own included; nobody else gets anything.",
+scatter_row = Exercise(
+    question=(
+        "A row of scatter_perf says size 512, on 4 ranks with float32. What are NCCL's count, MPI_Scatter's "
+        "sendcount and recvcount, and how many elements does rank 2 receive?"
+    ),
+    expected=_SCATTERED,
+    why="512 bytes are the root's 128 elements, four blocks of 32, and every count describes one block.",
     mistakes=(
-        Mistake("all-gather", [20, 20], "That would be AllGather. In Gather only the root receives."),
         Mistake(
-            "one contribution",
-            [5, 0],
-            "5 is what comes from one rank; the root gets that from each of the 4.",
+            "all blocks, or bytes of one",
+            [128, 128, 128, 128],
+            "128 is the root's whole input in elements, or one rank's block in bytes; it is no count here.",
         ),
-        Mistake("root left out", [15, 0], "The root's own contribution is placed in its receive buffer too."),
-        Mistake("rank 2 receives its own", [20, 5], "Rank 2 sends 5 elements. It receives none."),
-        Mistake("what is sent", [5, 5], "5 is what each rank sends; the question is what they receive."),
-        Mistake("other root", [0, 20], "The root of this call is rank 0: it is the one that receives."),
+        Mistake(
+            "what the root passes",
+            [128, 128, 32, 32],
+            "128 elements are all that the root hands out. Neither NCCL nor MPI is told that number.",
+        ),
+        Mistake(
+            "sendcount as total",
+            [32, 128, 32, 32],
+            "MPI's sendcount is what goes to one rank, not all that the root sends.",
+        ),
+        Mistake(
+            "count as total",
+            [128, 32, 32, 32],
+            "NCCL's count is not the root's whole input: it describes the same block as MPI's counts.",
+        ),
+        Mistake(
+            "divided twice",
+            [8, 8, 8, 8],
+            "Divided once too often: once by the bytes of an element and once by the ranks is enough.",
+        ),
+        Mistake("bytes", [512, 512, 512, 512], "That is the column size, in bytes, and of the root's whole input."),
+        Mistake(
+            "only the root receives",
+            [32, 32, 32, 0],
+            "In scatter the root sends, and every rank receives a block, rank 2 too.",
+        ),
+        Mistake(
+            "rank 2 receives all",
+            [32, 32, 32, 128],
+            "Every rank receives its own block; to hand everything to everyone is a broadcast.",
+        ),
     ),
 )
