@@ -17,6 +17,7 @@ One datatype is used on all ranks and on both sides of a call, as NCCL requires.
 import operator
 from dataclasses import dataclass
 from functools import total_ordering
+from numbers import Number
 
 import numpy as np
 
@@ -191,7 +192,7 @@ class Count:
     library, operation, name, value, nranks    as given; ``name`` is the argument's name in that library
 
     Counts of one kind (same library, operation, argument and rank count) can be compared and added. Any other
-    mixture raises TypeError, and a Count is never equal to a plain number: take ``value`` if a number is meant.
+    mixture, and one with a plain number, raises TypeError: take ``value`` if a number is meant.
     """
 
     library: str
@@ -301,8 +302,8 @@ class Count:
         return f"{self.function}'s {self.name} = {self.value} on {self.nranks} rank{'s' * (self.nranks != 1)}"
 
     def __eq__(self, other):
-        if not isinstance(other, Count):
-            return False
+        if not isinstance(other, Count | Number):
+            return NotImplemented
         self._alike(other, "compare")
         return self.value == other.value
 
