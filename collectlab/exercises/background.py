@@ -14,6 +14,7 @@ tenfold = Exercise(
     "`return 10 * ctx.rank` runs on 4 ranks. What is run.results?",
     expected=10 * _RANKS,
     why="ranks count from 0, and results stand in rank order.",
+    length_is_asked=True,
     mistakes=(
         Mistake(
             "counted from 1",
@@ -51,6 +52,7 @@ length_on_each_rank = Exercise(
     "fresh ranks. What is run.results?",
     expected=[1, 1, 1, 1],
     why="each rank appends to a list of its own, which was empty; none sees what another appended.",
+    length_is_asked=True,
     mistakes=(
         Mistake(
             "one list, filled in turn",
@@ -115,6 +117,7 @@ allreduce_of_ranks = Exercise(
     "`return ctx.comm.allreduce(ctx.rank)` runs on 4 ranks. What is run.results?",
     expected=_ALL,
     why=f"0 + 1 + 2 + 3 = {_SUM}, and allreduce gives the sum to every rank.",
+    length_is_asked=True,
     mistakes=(
         Mistake("one entry", _SUM, f"{_SUM} is the sum. Every rank receives it, and returns it."),
         Mistake("counted from 1", [10] * 4, "10 is 1 + 2 + 3 + 4. The ranks are 0 to 3."),
@@ -149,7 +152,7 @@ allreduce_of_ranks = Exercise(
 the_other_three = Exercise(
     "4 ranks; rank 2 raises on the line before allreduce. What becomes of ranks 0, 1 and 3?",
     expected="all three wait",
-    why="a collective needs every rank; those that have reached it wait for the one that never will.",
+    why="an all-reduce needs every rank's number; those that have reached it wait for one that never comes.",
     options=(
         "all three return",
         "all three raise",

@@ -18,6 +18,7 @@ sum_on_rank_1 = Exercise(
     "Rank 0 passes A, rank 1 passes B to a sum all-reduce. What does rank 1 receive?",
     expected=_SUM,
     why="position by position, both contributions are added, and every rank receives all four sums.",
+    length_is_asked=True,
     mistakes=(
         Mistake(
             "both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. One rank's is asked for."
@@ -50,6 +51,7 @@ gathered_on_rank_1 = Exercise(
     "Rank 0 passes A, rank 1 passes B to an all-gather. What does rank 1 receive?",
     expected=_JOINED,
     why="all-gather lays the contributions one after the other in rank order, the same on every rank.",
+    length_is_asked=True,
     mistakes=(
         Mistake(
             "reduced", _SUM, "Those are the sums. All-gather adds nothing: it keeps the contributions apart."
@@ -86,6 +88,7 @@ shard_of_rank_1 = Exercise(
     expected=_SHARDS[1],
     why="the sum has four positions, each rank keeps a block of two, and rank 1 keeps the second block; both values "
     "hold a share of A and a share of B.",
+    length_is_asked=True,
     mistakes=(
         Mistake("rank 0's", _SHARDS[0], "That is the first block of the sum, and rank 0 keeps it."),
         Mistake(
@@ -116,6 +119,7 @@ gathered_shards = Exercise(
     "The two shards of that reduce-scatter go into an all-gather. What does rank 0 receive?",
     expected=semantics.all_gather(_SHARDS)[0],
     why="the contributions are blocks of the sum, of two elements each; in rank order they are the whole sum.",
+    length_is_asked=True,
     mistakes=(
         Mistake(
             "the originals gathered",
@@ -225,6 +229,7 @@ shard_on_three_ranks = Exercise(
     expected=semantics.reduce_scatter(_MORE)[2],
     why="six positions on three ranks make blocks of two, rank 2 keeps the third block, and its three digits show "
     "that all three ranks have contributed.",
+    length_is_asked=True,
     mistakes=(
         Mistake("rank 1's", semantics.reduce_scatter(_MORE)[1], "That is the second block, rank 1's."),
         Mistake("rank 0's", semantics.reduce_scatter(_MORE)[0], "That is the first block, rank 0's."),
@@ -255,6 +260,7 @@ shard_on_three_ranks = Exercise(
 _NOT_BY_HAND = (
     "the result is right, but {} adds for you. Use Allgather, which adds nothing, and add by yourself."
 )
+_REDUCTIONS = "Allreduce", "Reduce", "Reduce_scatter_block", "Reduce_scatter", "Scan", "Exscan"
 
 all_reduce_by_hand = ProgramExercise(
     "Make a sum all-reduce out of Allgather and NumPy.",
@@ -265,6 +271,9 @@ all_reduce_by_hand = ProgramExercise(
     mistakes=(
         ProgramMistake(
             "gathered", semantics.all_gather, "the arrays stand one after the other; now add them."
+        ),
+        ProgramMistake(
+            "rows", lambda xs: [np.stack(xs)] * len(xs), "one row per rank is there; now add the rows."
         ),
         ProgramMistake(
             "its own", lambda xs: xs, "every rank returns what it was given; nothing came from the others."
@@ -303,7 +312,9 @@ all_reduce_by_hand = ProgramExercise(
         ),
     ),
     reserved={
-        name: _NOT_BY_HAND.format(name)
-        for name in ("Allreduce", "allreduce", "Reduce", "reduce", "Reduce_scatter_block", "Reduce_scatter")
+        spelled: _NOT_BY_HAND.format(spelled)
+        for name in _REDUCTIONS
+        for spelled in (name, name.lower(), f"I{name.lower()}")
     },
+    required=("Allgather", "allgather"),
 )

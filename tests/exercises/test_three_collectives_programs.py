@@ -23,6 +23,28 @@ def in_a_loop(ctx, x):
     return total
 
 
+def around_a_ring(ctx, x):
+    total = moving = x
+    for _ in range(ctx.nranks - 1):
+        moving = ctx.comm.sendrecv(moving, (ctx.rank + 1) % ctx.nranks, source=(ctx.rank - 1) % ctx.nranks)
+        total = total + moving
+    return total
+
+
+def by_a_scan(ctx, x):
+    return ctx.comm.bcast(ctx.comm.scan(x), root=ctx.nranks - 1)
+
+
+def not_blocking(ctx, x):
+    total = np.empty_like(x)
+    ctx.comm.Iallreduce(x, total).Wait()
+    return total
+
+
+def by_a_formula(ctx, x):
+    return x // 10**ctx.rank * sum(10**rank for rank in range(ctx.nranks))
+
+
 RIGHT = {
     "axis 0": lambda ctx, x: rows(ctx, x).sum(axis=0),
     "in a loop": in_a_loop,
@@ -31,6 +53,7 @@ RIGHT = {
 }
 WRONG = {
     "gathered": gathered,
+    "rows": rows,
     "its own": lambda ctx, x: x,
     "one number": lambda ctx, x: gathered(ctx, x).sum(),
     "one sum for each rank": lambda ctx, x: rows(ctx, x).sum(axis=1),
@@ -40,6 +63,8 @@ WRONG = {
     "its own twice": lambda ctx, x: x + rows(ctx, x).sum(axis=0),
     "mean": lambda ctx, x: rows(ctx, x).mean(axis=0),
     "calls allreduce": lambda ctx, x: ctx.comm.allreduce(x),
+    "calls Iallreduce": not_blocking,
+    "calls scan": by_a_scan,
 }
 
 
@@ -52,6 +77,17 @@ def test_right_programs_pass(program):
 def test_wrong_programs_are_recognised_by_what_they_return(mistake):
     verdict = all_reduce_by_hand(WRONG[mistake])
     assert not verdict and verdict.mistake == mistake, verdict
+
+
+def test_the_list_of_allgather_is_rows_too():
+    assert all_reduce_by_hand(lambda ctx, x: ctx.comm.allgather(x)).mistake == "rows"
+
+
+@pytest.mark.parametrize("program", (around_a_ring, by_a_formula))
+def test_a_program_that_gathers_nothing_is_not_right(program):
+    verdict = all_reduce_by_hand(program)
+    assert not verdict and verdict.mistake == "lacks Allgather", verdict
+    assert "never calls Allgather" in verdict.text
 
 
 def test_every_rule_has_its_program():
