@@ -221,7 +221,7 @@ def test_a_count_and_a_number_never_mix(operate, number):
     for left, right in ((two, number), (number, two)):
         with pytest.raises(TypeError):
             operate(left, right)
-    with pytest.raises(TypeError, match="cannot compare .* says neither operation nor side"):
+    with pytest.raises(TypeError, match=r"cannot compare .* says neither operation nor side"):
         assert two == number
 
 
