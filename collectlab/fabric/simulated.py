@@ -16,7 +16,7 @@ from collectlab.fabric.context import Context
 from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric
 from collectlab.layout import RankMap
-from collectlab.trace import Trace
+from collectlab.trace import Trace, deadlock
 
 MOST_RANKS = 64
 
@@ -145,7 +145,7 @@ class SimulatedRun:
         self.trace = Trace(simulation.nranks, simulation.events)
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
         self.program = getattr(program, "__name__", type(program).__name__)
-        self._errors, self._logs, self._cells = simulation.errors, simulation.logs, simulation.cells
+        self._errors, self._logs = simulation.errors, simulation.logs
 
     @property
     def status(self):
@@ -177,11 +177,8 @@ class SimulatedRun:
             at = traceback.extract_tb(error.__traceback__)[-1]
             lines.append(f"rank {rank} raised {type(error).__name__}: {error}")
             lines.append(f"    line {at.lineno}, in {at.name}:  {at.line}")
-        for rank, (peer, name, row, at_least) in sorted(self.stuck.items()):
-            now = self._cells.get((rank, name, row, peer), 0)
-            lines.append(
-                f'rank {rank} waits for rank {peer} ("{name}" row {row}, at least {at_least}; it is {now})'
-            )
+        if self.stuck:
+            lines += deadlock.explain(self.trace, self.stuck)
         return "\n".join(lines)
 
     def __repr__(self):
