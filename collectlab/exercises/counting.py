@@ -201,7 +201,9 @@ all_to_all = Exercise(
             [32, 8, 8, 128],
             "sendcount is the block for one rank, not the total that is sent.",
         ),
-        Mistake("count as total", [8, 8, 32, 128], "nccl-tests' count follows NCCL's; its size is the total."),
+        Mistake(
+            "count as total", [8, 8, 32, 128], "nccl-tests' count follows NCCL's; its size is the total."
+        ),
         Mistake(
             "one block in bytes",
             [8, 8, 8, 32],
@@ -262,7 +264,9 @@ scatter_row = Exercise(
             [8, 8, 8, 8],
             "Divided once too often: once by the bytes of an element and once by the ranks is enough.",
         ),
-        Mistake("bytes", [512, 512, 512, 512], "That is the column size, in bytes, and of the root's whole input."),
+        Mistake(
+            "bytes", [512, 512, 512, 512], "That is the column size, in bytes, and of the root's whole input."
+        ),
         Mistake(
             "only the root receives",
             [32, 32, 32, 0],

@@ -20,7 +20,9 @@ def scattered(ctx, sendcount, recvcount):
     from mpi4py import MPI
 
     block = np.zeros(200, np.float32)
-    everything = [np.ones(ctx.nranks * sendcount, np.float32), sendcount, MPI.FLOAT] if ctx.rank == 0 else None
+    everything = (
+        [np.ones(ctx.nranks * sendcount, np.float32), sendcount, MPI.FLOAT] if ctx.rank == 0 else None
+    )
     ctx.comm.Scatter(everything, [block, recvcount, MPI.FLOAT])
     return int(block.sum()), 0 if everything is None else everything[0].nbytes
 
