@@ -215,6 +215,11 @@ all_to_all = Exercise(
             "That is the size on all ranks together; the column is one rank's.",
         ),
         Mistake(
+            "own block left out",
+            [8, 8, 8, 96],
+            "That is the size of three blocks. A rank has a block for itself, too.",
+        ),
+        Mistake(
             "every count as total",
             [32, 32, 32, 128],
             "Only size covers all blocks of a rank. What does the count describe that NCCL gets here?",
@@ -243,6 +248,11 @@ scatter_row = Exercise(
             "all blocks, or bytes of one",
             [128, 128, 128, 128],
             "128 is the root's whole input in elements, or one rank's block in bytes; it is no count here.",
+        ),
+        Mistake(
+            "every count as total",
+            [128, 128, 128, 32],
+            "The last number is right. Each count describes just that: what one rank receives.",
         ),
         Mistake(
             "what the root passes",

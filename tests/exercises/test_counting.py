@@ -46,6 +46,8 @@ def test_scatter_takes_the_counts_of_the_answer():
         (counting.all_to_all, [8, 32, 8, 128], "recvcount as total"),
         (counting.all_to_all, [8, 8, 8, 32], "one block in bytes"),
         (counting.all_to_all, [2, 2, 2, 32], "divided by the ranks"),
+        (counting.all_to_all, [8, 8, 8, 96], "own block left out"),
+        (counting.scatter_row, [128, 128, 128, 32], "every count as total"),
         (counting.scatter_row, [128, 128, 32, 32], "what the root passes"),
         (counting.scatter_row, [128] * 4, "all blocks, or bytes of one"),
         (counting.scatter_row, [8] * 4, "divided twice"),
