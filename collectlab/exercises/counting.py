@@ -252,7 +252,7 @@ scatter_row = Exercise(
         Mistake(
             "every count as total",
             [128, 128, 128, 32],
-            "The last number is right. Each count describes just that: what one rank receives.",
+            "128 elements are all that the root holds. Which part of them does a count describe?",
         ),
         Mistake(
             "what the root passes",
