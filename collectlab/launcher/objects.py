@@ -18,7 +18,8 @@ from collectlab.fabric.per_rank import PerRank
 _MAGIC = b"collect1"
 _HEAD = struct.Struct("<8sQQ")
 _SPAN = struct.Struct("<QQ")
-_ALIGN = 64
+_ALIGN, _PAGE = 64, 4096  # large arrays begin on a page: copying them into the file is faster
+_LARGE = 1 << 20
 _STAYING = ("mpi4py", "cupy", "cupyx", "cupy_backends")
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _SMALL = 1 << 20  # bytes of arrays that are read at once: a mapping holds a file descriptor
@@ -81,12 +82,14 @@ def write(path, obj, sealed=False):
     at = _HEAD.size + _SPAN.size * len(raws) + len(text)
     spans, parts = [], []
     for raw in raws:
-        gap = -at % _ALIGN
+        gap = -at % (_PAGE if raw.nbytes >= _LARGE else _ALIGN)
         spans.append(_SPAN.pack(at + gap, raw.nbytes))
         parts += [bytes(gap), raw]
         at += gap + raw.nbytes
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        if at >= _LARGE:
+            os.posix_fallocate(fd, 0, at)  # a full disk is found before anything is copied
         _write_all(fd, [_HEAD.pack(_MAGIC, len(text), len(raws)), *spans, text, *parts])
     finally:
         os.close(fd)

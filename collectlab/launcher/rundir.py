@@ -79,7 +79,8 @@ def prune(in_use=(), mine=()):
     """
     kept, held = 0, 0
     for path in reversed(names()):
-        kept, held = kept + 1, held + _bytes(path)
+        kept += 1
+        held += _bytes(path) if kept <= KEEP else 0
         if path in in_use or (kept <= KEEP and held <= KEEP_BYTES):
             continue
         try:
