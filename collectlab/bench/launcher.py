@@ -99,7 +99,7 @@ def _array(ctx, n):
 
 def _pull(ranks):
     opens, pulls = [], []
-    for _ in range(16):
+    for _ in range(36):
         start = time.perf_counter()
         done = ranks.submit(_array, ELEMENTS).wait()
         ready = time.perf_counter()
@@ -111,7 +111,7 @@ def _pull(ranks):
         # the next round finds this one's memory: a virtual machine's first touch of a page is not measured
         del results, result
         shutil.rmtree(done.path)
-    return median(opens[4:]), median(pulls[4:])
+    return median(opens[20:]), median(pulls[20:])
 
 
 def _stop():
@@ -141,7 +141,7 @@ def _ipyparallel():
     def pull():
         assert all(np.all(result == 1.0) for result in view.pull("kept", block=True))
 
-    rate = MIB / 1024 / median([_seconds(pull) for _ in range(6)][1:])
+    rate = MIB / 1024 / median([_seconds(pull) for _ in range(16)][8:])
 
     def stop():
         cluster.stop_cluster_sync()

@@ -60,11 +60,12 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(obj)
 
 
-def write(path, obj, sealed=False):
+def write(path, obj, sealed=False, small=0):
     """Write `obj` to a new file at `path`; TypeError when it cannot be pickled.
 
     `sealed` refuses objects of libraries that only ranks import: reading them would load MPI or CUDA.
-    Returns the files that the functions in it come from, other than those that are pickled by their name.
+    Returns the files that the functions in it come from, other than those that are pickled by their name. An
+    object without arrays whose pickle has at most `small` bytes is not written, and its pickle is returned.
     """
     buffers = []
     sink = _Sink()
@@ -78,6 +79,8 @@ def write(path, obj, sealed=False):
             raise TypeError("the object is nested too deeply to be pickled") from None
         raise TypeError(str(error)) from None
     text = bytes(sink)
+    if not buffers and len(text) <= small:
+        return text
     raws = [buffer.raw() for buffer in buffers]
     at = _HEAD.size + _SPAN.size * len(raws) + len(text)
     spans, parts = [], []

@@ -214,20 +214,28 @@ class Ranks:
     def _bury(self, there, last):
         """The supervisor has gone, with the message `last` or, when it was killed, without."""
         with self._changed:
+            crossed, killed = {}, last is None
             try:
-                if last is None:
+                if killed:
                     left = sweep.kill(there.tag, since=there.started)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]
-                other = self._last  # the end of a run that crossed the last message
-                if last["runs"] or other["cause"]["kind"] != "supervisor gone":
-                    other = ended_by({"kind": "not started"}, self.nranks, "not started")
                 for key, found in self._runs.items():
-                    found._end(last["runs"].get(key) or rundir.end(found.path, other))
+                    if key in last["runs"]:
+                        found._end(last["runs"][key])
+                    elif killed or self.places is None:
+                        found._end(rundir.end(found.path, self._last))
+                    else:
+                        crossed[key] = found  # its message crossed the last one: nobody has begun it
             finally:
                 self._runs.clear()
                 self._link = self.places = None
+                for found in crossed.values():
+                    try:
+                        self._send_run(found)
+                    except OSError:
+                        found._end(ended_by({"kind": "not started"}, self.nranks, "not started"))
                 self._changed.notify_all()
 
     def _look(self, found):

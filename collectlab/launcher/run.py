@@ -1,6 +1,8 @@
 """A Run: one program on all ranks, what it returned, what it printed, and how it ended."""
 
+import base64
 import os
+import pickle
 import sys
 import time
 import weakref
@@ -104,6 +106,8 @@ class Run:
 
     def _result(self, rank):
         ends = self._final["ranks"] if self._final else None
+        if ends and "result" in ends[rank]:
+            return pickle.loads(base64.b64decode(ends[rank]["result"]))
         path = os.path.join(self.path, f"result.{rank}")
         if ends and ends[rank]["state"] != "returned":
             return None

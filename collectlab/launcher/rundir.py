@@ -3,7 +3,7 @@
 spec.json       what was asked for: program, ranks, device, site, sources of notebook cells
 program         the program and its arguments; mine.R what per_rank gave to rank R alone
 log.R           what rank R printed, both streams, as it was printed
-result.R        what rank R's program returned
+result.R        what rank R's program returned; a small result without arrays lies in status.json
 status.json     the end: status, rank map, and what became of each rank. Written last, in one step
 """
 

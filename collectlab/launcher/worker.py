@@ -5,6 +5,7 @@ always end it: when the supervisor is gone, the guard kills everything that carr
 """
 
 import atexit
+import base64
 import builtins
 import faulthandler
 import fcntl
@@ -24,6 +25,7 @@ from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Channel
 
 _BATCH = 16
+_SMALL = 2048  # bytes of a result that the answer carries itself: making a file costs more than all the rest
 _FRAMES = 60  # of a traceback, that the supervisor is told
 _MESSAGE = 2000  # characters of an exception's text; the log has all of it
 _INSTALLED = (  # modules below these are not edited while ranks run
@@ -227,12 +229,14 @@ def _run(message, context, record, fabrics):
             for fabric in fabrics:
                 objects.write(os.path.join(path, f"events.{rank}"), fabric.events)
         try:
-            objects.write(os.path.join(path, f"result.{rank}"), value, sealed=True)
+            kept = objects.write(os.path.join(path, f"result.{rank}"), value, sealed=True, small=_SMALL)
         except TypeError as error:
             raise TypeError(f"what rank {rank} returned cannot be sent back: {error}") from None
         for fabric in fabrics:
             fabric.free()
         answer = {"op": "returned"}
+        if isinstance(kept, bytes):
+            answer["result"] = base64.b64encode(kept).decode()
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
         if code != left.code is not None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import collectlab as cl
@@ -158,9 +159,9 @@ print(len(os.listdir(os.environ["COLLECTLAB_RUNS"])))
     assert "failed True" in said and "No space left on device\n1\n" in said, said
 
 
-def finished(tmp_path, **changes):
+def finished(tmp_path, program=None, **changes):
     """A copy of the directory of a finished run."""
-    run = cl.run(fine, ranks=2, device="cpu")
+    run = cl.run(program or fine, ranks=2, device="cpu")
     path = str(tmp_path / "copy")
     shutil.copytree(run.path, path)
     for name, text in changes.items():
@@ -218,7 +219,7 @@ def test_attach_to_half_a_run(tmp_path):
 
 
 def test_a_truncated_result_is_an_error_and_a_missing_one_too(tmp_path):
-    path = finished(tmp_path)
+    path = finished(tmp_path, lambda ctx: np.arange(4))
     with open(os.path.join(path, "result.1"), "r+b") as f:
         f.truncate(os.path.getsize(f.name) - 1)
     with pytest.raises(ValueError, match=r"result.1 was written only in part"):

@@ -244,3 +244,15 @@ def test_this_process_neither_forks_nor_imports_mpi():
         [sys.executable, "-c", textwrap.dedent(FORK_FREE)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[1, 1] []\n"
+
+
+def test_small_results_without_arrays_need_no_file_and_large_ones_do(mark):
+    run = cl.run(lambda ctx: "x" * (100 if ctx.rank == 0 else 5000), ranks=2, device="cpu")
+    assert [len(result) for result in run.results] == [100, 5000]
+    assert [os.path.exists(os.path.join(run.path, f"result.{rank}")) for rank in range(2)] == [False, True]
+    assert cl.attach(run.path).results == run.results
+
+
+def test_arrays_that_are_empty_or_small_are_mapped_all_the_same(mark):
+    run = cl.run(lambda ctx: [np.zeros(0), np.arange(ctx.rank)], ranks=2, device="cpu")
+    assert [[a.size for a in result] for result in run.results] == [[0, 0], [0, 1]]
