@@ -47,7 +47,10 @@ def _run(options):
     path, _, name = options.file.partition(":")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"run {options.file!r}: there is no file {path!r}")
-    found = runpy.run_path(path)
+    try:
+        found = runpy.run_path(path, run_name="__main__")  # functions of __main__ travel with their code
+    except Exception as error:
+        raise ValueError(f"run {options.file!r}: {path} cannot be executed: {error!r}") from None
     name = name or "program"
     if not callable(found.get(name)):
         raise ValueError(f"run {options.file!r}: {path} has no function {name!r}; name one as FILE.py:FUNCTION")
@@ -105,6 +108,8 @@ def _run_notebook(options):
                 print(f"[{number}] " + text.replace("\n", "\n" + " " * (len(str(number)) + 3)))
         for path in left:
             print(f"run directory: {path}")
+        if failed is None:
+            print(f"{os.path.basename(options.file)}: all {len(cells)} code cells ran, on {len(left)} runs of ranks")
     if failed is not None:
         why = f"{failed.ename}: {failed.evalue}" if failed.ename else str(failed).strip().splitlines()[-1]
         print(f"collectlab: {options.file}: {why}", file=sys.stderr)
@@ -121,6 +126,7 @@ def _to_keep(notebook):
     A reader of the saved page sees the static picture of each view; a run brings the widget.
     """
     notebook.metadata.pop("widgets", None)
+    notebook.metadata.get("language_info", {}).pop("version", None)
     for cell in notebook.cells:
         if "nbval-ignore-output" in cell.metadata.get("tags", ()):
             cell.outputs = []
@@ -156,7 +162,7 @@ def _runs(options):
     else:
         for row in rows:
             print(f"{row['status']:<12} {row['ranks']:>3} ranks  {row['program']:<24} {row['path']}")
-        print(f"{len(rows)} runs in {rundir.home()}; the newest {rundir.KEEP} are kept")
+        print(f"{len(rows)} runs in {rundir.home()}; the newest {rundir.KEEP} are kept, and all for an hour")
     return 0
 
 

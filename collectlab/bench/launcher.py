@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from statistics import median
 
 import numpy as np
 
 from collectlab.bench import Row
-from collectlab.launcher import sites, sweep
+from collectlab.launcher import rundir, sites, sweep
 from collectlab.launcher.ranks import launch, run
 
 NRANKS = 4
@@ -21,7 +22,18 @@ _BARE = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print(MPI.COMM_WORLD.
 
 
 def rows():
-    """The figures, each as median of its repetitions."""
+    """The figures, each as median of its repetitions. The runs made here are removed again."""
+    before = os.environ.get("COLLECTLAB_RUNS")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(rundir.home())) as runs:
+        os.environ["COLLECTLAB_RUNS"] = runs
+        try:
+            return _rows()
+        finally:
+            os.environ.pop("COLLECTLAB_RUNS")
+            os.environ.update({"COLLECTLAB_RUNS": before} if before else {})
+
+
+def _rows():
     cold, bare = _cold()
     with launch(NRANKS, device="cpu") as ranks:
         idle = _idle(ranks)

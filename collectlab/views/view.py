@@ -135,7 +135,6 @@ class View:
         self._paint(self._drawing, static=False)
         self._image.value = self._drawing.png()
         caption = self.caption()
-        self._image.tooltip = caption
         self._caption.value = f"<p aria-live='polite'>{html.escape(caption)}</p>"
         self._in_words.value = f"<pre>{html.escape(self.text())}</pre>"
 

@@ -139,3 +139,13 @@ def test_the_figure_can_be_saved_for_a_paper(tmp_path):
     for kind, magic in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
         figure.savefig(tmp_path / f"view.{kind}", dpi=200)
         assert (tmp_path / f"view.{kind}").read_bytes().startswith(magic)
+
+
+def test_the_picture_has_no_tooltip_which_jupyterlab_cannot_show():
+    from collectlab import views
+
+    view = views.payload_counter()
+    view.widget()
+    assert view._image.tooltip is None  # ipywidgets 8's ImageView raises in the browser when one is set
+    view.set(nranks=4)
+    assert view._image.tooltip is None
