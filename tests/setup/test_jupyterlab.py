@@ -93,7 +93,8 @@ def test_loopback_only(lab):
 def test_check_runs_the_first_notebook_on_ranks(course):
     check = subprocess.run([ROOT / "launch" / "lab", "--check"], capture_output=True, **course)
     assert check.returncode == 0, check.stderr
-    *results, last = check.stdout.splitlines()
+    *results, last, verdict = check.stdout.splitlines()
     assert any(results)
+    assert verdict.startswith("00") and "code cells ran" in verdict
     directory = Path(last.removeprefix("run directory: "))
     assert directory.is_dir() and directory.is_relative_to(course["env"]["HOME"])
