@@ -177,7 +177,7 @@ BROKEN = {
     "another tag": (too_much_ignored, lambda cells: cells[1].metadata.update(tags=["nbval-skip"])),
     "a path printed": (absolute_paths, lambda cells: cells[1].outputs.append(stream("everything: /home/me/run"))),
     "a path in a report": (absolute_paths, lambda cells: cells[1].outputs.append(stream('File "/tmp/x/a.py"'))),
-    "a path in the source": (absolute_paths, lambda cells: cells[1].update(source='open("/root/x/y")')),
+    "a path in the source": (absolute_paths, lambda cells: cells[1].update(source='open("/home/me/x/y")')),
     "a long cell": (too_long, lambda cells: cells[1].update(source="x = 1\n" * 21)),
     "an answer left in": (answered, lambda cells: cells[2].update(outputs=[stream("right: because")])),
 }
