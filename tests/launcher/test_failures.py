@@ -111,7 +111,9 @@ def test_one_rank_fails(case, capfd):
     run = cl.run(on_rank_1(act), ranks=3, device="cpu", timeout=30)
     report = run.report()
     assert run.status == "failed" and not run.ok
-    assert report.splitlines()[0].startswith("failed after") and "rank 1 " in report.splitlines()[0], report
+    assert report.splitlines()[0].startswith("failed after"), report
+    if case != "guard":  # MPI kills the other guards at once, and which was first cannot always be told
+        assert "rank 1 " in report.splitlines()[0], report
     assert said in report and place in report, report
     if case not in ("guard", "Abort world"):  # there MPI kills the others before anyone can look
         assert "ranks 0 and 2 were waiting in Barrier, their 1st collective" in report, report
