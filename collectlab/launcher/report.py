@@ -69,7 +69,9 @@ _BAD = {
     ),
     "killed": lambda r, were: f"{were} killed by {_signal(r['signal'])}",
     "aborted": lambda r, were: f"{were} aborted by MPI: {_first_line(r['message'])}",
-    "lost": lambda r, were: f"{were} lost: something killed the process that watches over it",
+    "lost": lambda r, were: (
+        f"{were} lost: something killed the process that watches over {'it' if were == 'was' else 'one of them'}"
+    ),
 }
 
 

@@ -297,10 +297,10 @@ class Supervisor:
                 rank.end = {"seconds": time.time() - self.began, **(rank.end or {})}
                 rank.end.update(state="aborted", message=why[1])
         bad = [r for r in self.ranks if r.end and r.end["state"] not in ("lost", "returned")]
-        lost = sorted((r for r in self.ranks if r.end and r.end["state"] == "lost"), key=lambda r: r.end["seconds"])
+        lost = [r for r in self.ranks if r.end and r.end["state"] == "lost"]
         # mpiexec ends all when it finds one guard killed, and then exits with the number of the signal
         by_guard = lost and self.launcher_code in (None, signal.SIGKILL) and not bad
-        for rank in lost[1:] if by_guard else lost:
+        for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
         if bad or by_guard:
             self._fail()
