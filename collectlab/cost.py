@@ -10,22 +10,24 @@ from dataclasses import dataclass
 class Card:
     """The cost of one call on one rank.
 
-    nbytes         bytes loaded from peers' windows
-    messages       loads from peers' windows that move at least one byte
+    nbytes         bytes loaded from peers' windows; where a kernel pushes, bytes stored into them
+    messages       loads from (stores into) peers' windows that move at least one byte
     notifications  signals given to peers
     waits          signals waited for; a full barrier is nranks - 1 notifications and as many waits
-    rounds         barriers, or rounds of a ring: how often a rank must wait before it can go on
+    barriers       full barriers
+    steps          how often the rank must wait before it can go on: barriers, and waits outside of them
     """
 
     nbytes: int
     messages: int
     notifications: int
     waits: int
-    rounds: int
+    barriers: int
+    steps: int
 
     def seconds(self, latency, bandwidth):
-        """Time in the latency-bandwidth model: a latency for each round, and the bytes at `bandwidth` a second."""
-        return self.rounds * latency + self.nbytes / bandwidth
+        """Time in the latency-bandwidth model: a latency for each step, and the bytes at `bandwidth` a second."""
+        return self.steps * latency + self.nbytes / bandwidth
 
 
 def busbw_factor(operation, nranks):

@@ -31,12 +31,12 @@ class Context:
     def window(self, name, shape, dtype):
         """The Window of that name: every rank calls this, with the same shape and dtype.
 
-        The same name is the same memory, also in a later call.
+        The same name, shape and dtype is the same memory, also in a later call.
         """
         from collectlab.fabric.windows import Window
 
-        shape = tuple(shape) if hasattr(shape, "__iter__") else (int(shape),)
-        return Window(self._fabric, self.rank, name, self._fabric.memory(self.rank, name, shape, dtype))
+        shape = tuple(map(int, shape)) if hasattr(shape, "__iter__") else (int(shape),)
+        return Window(self._fabric, self.rank, name, self._fabric.memory(self.rank, name, shape, dtype), self.xp)
 
     def signals(self, name, rows):
         """The Signals of that name, with so many rows; each call begins a new generation."""
@@ -50,11 +50,7 @@ class Context:
         A row serves one barrier of a generation: counters only go up, so a second barrier on it waits for
         nothing.
         """
-        peers = [peer for peer in range(self.nranks) if peer != self.rank]
-        for peer in peers:
-            signals.notify(peer, row)
-        for peer in peers:
-            signals.wait(peer, row, signals.generation)
+        signals.barrier(row)
 
     @property
     def _fabric(self):

@@ -1,87 +1,74 @@
-"""The MPI fabric inside one host: windows are shared memory, signals are counters in it."""
+"""The MPI fabric: shared memory inside one host, one-sided communication (RMA) between hosts."""
 
+import os
 import time
 
 import numpy as np
 from mpi4py import MPI
 
-from collectlab.fabric.windows import Fabric
+from collectlab.fabric.windows import Fabric, SharedMemory
 
 _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer disturbs another's cell
+_ONE_SIDED = "COLLECTLAB_ONE_SIDED"  # set: as between hosts, also where all ranks share one
 
 
-class SharedWindows(Fabric):
-    """Windows and signals of the ranks of `comm`, which must share a host."""
+def fabric(comm, traced=True):
+    """The fabric for the ranks of `comm`; collective."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    apart = host.size < comm.size or bool(os.environ.get(_ONE_SIDED))
+    host.Free()
+    return (OneSided if comm.allreduce(apart, MPI.LOR) else SharedWindows)(comm, traced)
+
+
+class _Windows(Fabric):
+    """What both have: windows and signals that are made together and freed together."""
 
     def __init__(self, comm, traced=True):
         self.comm = comm.Dup()
         super().__init__(comm.size, traced)
         self._windows, self._memories, self._cells, self._generations = [], {}, {}, {}
-        self._notified = {}
 
     def memory(self, rank, name, shape, dtype):
-        """The memories of a window, one per rank; collective when the name is new."""
-        wanted = (shape, np.dtype(dtype))
-        found = self._memories.get(name)
-        if found is None:
-            found = self._memories[name] = self._allocate(rank, name, wanted)
-        if (found[0].shape, found[0].dtype) != wanted:
-            raise ValueError(
-                f'rank {rank}: window("{name}", {shape}, {wanted[1]}): an earlier call made it with '
-                f"shape {found[0].shape} and dtype {found[0].dtype}; all must agree"
-            )
-        return found
-
-    def _allocate(self, rank, name, wanted):
-        everyone = self.comm.allgather((name, *wanted))
-        for peer, other in enumerate(everyone):
-            if other != everyone[rank]:
-                raise ValueError(
-                    f'rank {rank}: window("{name}", {wanted[0]}, {wanted[1]}): at the same time rank {peer} asks '
-                    f'for window("{other[0]}", {other[1]}, {other[2]}); all must agree'
-                )
-        shape, dtype = wanted
-        nbytes = int(np.prod(shape)) * dtype.itemsize
-        window = MPI.Win.Allocate_shared(max(nbytes, 1), dtype.itemsize, comm=self.comm)
-        window.Lock_all(MPI.MODE_NOCHECK)
-        self._windows.append(window)
-        return [
-            np.ndarray(shape, dtype, buffer=window.Shared_query(peer)[0])
-            if nbytes
-            else np.empty(shape, dtype)
-            for peer in range(self.nranks)
-        ]
+        """The memory of a window; collective when it is new."""
+        wanted = ("window", name, shape, np.dtype(dtype))
+        if wanted not in self._memories:
+            self._together(rank, wanted)
+            self._memories[wanted] = self._allocate(rank, shape, wanted[3])
+        return self._memories[wanted]
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
+        wanted = ("signals", name, (rows,), None)
         if name not in self._cells:
-            self._cells[name] = self._allocate(
-                rank, f"signals {name}", ((rows, self.nranks, _LINE), np.dtype(np.int64))
-            )
-            self._cells[name][rank][:] = 0
+            self._together(rank, wanted)
+            self._cells[name] = rows, self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64))
+            self._cells[name][1].local[:] = 0
             self.comm.Barrier()
+        self.agree(rank, wanted, rank, ("signals", name, (self._cells[name][0],), None))
         self._generations[name] = self._generations.get(name, 0) + 1
         return self._generations[name]
+
+    def _together(self, rank, wanted):
+        for peer, other in enumerate(self.comm.allgather(wanted)):
+            self.agree(rank, wanted, peer, other)
 
     def pause(self, rank):
         """Real ranks go on by themselves."""
 
-    def notify(self, rank, peer, name, row):
-        """Raise the cell of this rank at `peer`; returns its new count."""
-        cell = self._cells[name][peer][row, rank]
-        count = int(cell[0]) + 1
-        self._windows[0].Sync()  # a memory barrier: what was stored before is seen before the signal
-        cell[0] = count
-        return count
-
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`; give up the core meanwhile."""
-        cell = self._cells[name][rank][row, peer]
+        cell = self._cells[name][1].local[row, peer]
         spins = 0
         while cell[0] < at_least:
             spins += 1
+            self._progress(spins)
             time.sleep(0 if spins < 2000 else 0.0005)
         self._windows[0].Sync()
+
+    def _keep(self, window):
+        window.Lock_all(MPI.MODE_NOCHECK)
+        self._windows.append(window)
+        return window
 
     def free(self):
         """Free the windows; collective. Without it the ranks would hang in MPI_Finalize."""
@@ -89,3 +76,112 @@ class SharedWindows(Fabric):
             window.Unlock_all()
             window.Free()
         self.comm.Free()
+
+
+class SharedWindows(_Windows):
+    """Ranks that share a host: every part of a window is memory that each of them can reach."""
+
+    def _allocate(self, rank, shape, dtype):
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        window = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), dtype.itemsize, comm=self.comm))
+        if not nbytes:
+            return SharedMemory(rank, [np.empty(shape, dtype)] * self.nranks)
+        parts = [window.Shared_query(peer)[0] for peer in range(self.nranks)]
+        return SharedMemory(rank, [np.ndarray(shape, dtype, buffer=part) for part in parts])
+
+    def notify(self, rank, peer, name, row):
+        """Raise the cell of this rank at `peer`; returns its new count."""
+        cell = self._cells[name][1].view(peer, (row, rank), ())
+        count = int(cell[0]) + 1
+        self._windows[0].Sync()  # a memory barrier: what was stored before is seen before the signal
+        cell[0] = count
+        return count
+
+    def _progress(self, spins):
+        """Shared memory needs none."""
+
+
+class OneSided(_Windows):
+    """Ranks on several hosts: a part of another rank is read with MPI_Get and written with MPI_Put.
+
+    A rank that computes without calling MPI may keep the others waiting for its memory until its next call:
+    whether MPI moves data meanwhile is left to the library (MPI 4.1, section 12.7.3, Progress).
+    """
+
+    def __init__(self, comm, traced=True):
+        super().__init__(comm, traced)
+        self._given = {}
+
+    def _allocate(self, rank, shape, dtype):
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        window = self._keep(MPI.Win.Allocate(max(nbytes, 1), 1, comm=self.comm))
+        buffer = window.tomemory()
+        local = np.ndarray(shape, dtype, buffer=buffer) if nbytes else np.empty(shape, dtype)
+        return _RemoteMemory(rank, window, local)
+
+    def notify(self, rank, peer, name, row):
+        """Raise the cell of this rank at `peer`; returns its new count."""
+        count = self._given[peer, name, row] = self._given.get((peer, name, row), 0) + 1
+        memory = self._cells[name][1]
+        self._windows[0].Sync()
+        memory.replace(peer, (row * self.nranks + rank) * _LINE, count)
+        return count
+
+    def _progress(self, spins):
+        """A call of MPI, in which it may serve the others, and a look at what they have written."""
+        self.comm.Iprobe()
+        self._windows[0].Sync()
+
+
+class _RemoteMemory:
+    """Memory of one window of which only this rank's part can be reached without MPI."""
+
+    def __init__(self, rank, window, local):
+        self.rank, self.window, self.local = rank, window, local
+
+    def view(self, peer, at, elements):
+        """The part of `peer` at `at`: for another rank, a copy."""
+        if peer == self.rank:
+            return self.local[at]
+        found = np.empty(np.shape(self.local[at]), self.local.dtype)
+        if found.size:
+            self.window.Get([found, found.nbytes, MPI.BYTE], peer, self._target(at, elements))
+            self.window.Flush(peer)
+        return found
+
+    def store(self, peer, at, elements, value):
+        """Write `value` there, and come back when it is there."""
+        if peer == self.rank:
+            self.local[at] = value
+            return
+        value = np.ascontiguousarray(np.broadcast_to(value, np.shape(self.local[at])), self.local.dtype)
+        if value.size:
+            self.window.Put([value, value.nbytes, MPI.BYTE], peer, self._target(at, elements))
+            self.window.Flush(peer)
+
+    def replace(self, peer, element, count):
+        """Write one int64 as a whole."""
+        if peer == self.rank:
+            self.local.reshape(-1)[element] = count
+            return
+        self.window.Accumulate([np.array([count]), 1, MPI.INT64_T], peer, [element * 8, 1, MPI.INT64_T], MPI.REPLACE)
+        self.window.Flush(peer)
+
+    def _target(self, at, elements):
+        """Where the elements lie: displacement, count and type, in bytes."""
+        size = self.local.itemsize
+        if isinstance(elements, range) and not _turned(at):
+            return [elements.start * size, len(elements) * size, MPI.BYTE]
+        places = tuple(np.arange(self.local.size).reshape(self.local.shape)[at].ravel() * size)
+        if (size, places) not in _SCATTERED:
+            _SCATTERED[size, places] = MPI.BYTE.Create_hindexed_block(size, places).Commit()
+        return [0, 1, _SCATTERED[size, places]]
+
+
+_SCATTERED = {}  # the datatypes of slices with gaps, each made once
+
+
+def _turned(at):
+    """Whether a slice runs backwards."""
+    parts = at if isinstance(at, tuple) else (at,)
+    return any(isinstance(part, slice) and (part.step or 1) < 0 for part in parts)

@@ -6,6 +6,7 @@ goes on is drawn before every step, and the same number draws the same order aga
 
 import copy
 import operator
+import os
 import random
 import traceback
 
@@ -14,17 +15,19 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from collectlab.fabric.context import Context
 from collectlab.fabric.per_rank import PerRank, check_per_rank
-from collectlab.fabric.windows import Fabric
+from collectlab.fabric.windows import Fabric, SharedMemory
 from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
 
 MOST_RANKS = 64
+_HERE = os.path.dirname(__file__)
 
 
-def simulate(program, *args, ranks=4, schedule=None):
+def simulate(program, *args, ranks=4, schedule=None, trace=True):
     """Run `program(ctx, *args)` on so many simulated ranks, 1 to 64; returns a SimulatedRun, which has ended.
 
     `schedule` is None or a whole number: the number picks one of the possible orders of steps, always the same.
+    With trace=False no event is noted.
     """
     if not callable(program):
         raise TypeError(
@@ -34,7 +37,8 @@ def simulate(program, *args, ranks=4, schedule=None):
     if not 1 <= nranks <= MOST_RANKS:
         raise ValueError(f"simulate(ranks={ranks}): 1 to {MOST_RANKS} simulated ranks are accepted")
     check_per_rank("simulate(program, ...)", args, nranks)
-    return Simulation(nranks, None if schedule is None else _whole("schedule", schedule)).run(program, args)
+    schedule = None if schedule is None else _whole("schedule", schedule)
+    return Simulation(nranks, schedule, trace).run(program, args)
 
 
 def _whole(name, value):
@@ -53,6 +57,7 @@ class Simulation(Fabric):
         super().__init__(nranks, traced)
         self.draw = None if schedule is None else random.Random(schedule)
         self.memories, self.made, self.cells = {}, {}, {}
+        self.asked = [[] for _ in range(nranks)]  # by each rank: windows and signals, in the order of first asking
         self.blocked = {}  # rank -> (peer, name, row, at least)
         self.results, self.errors = [None] * nranks, {}
         self.logs = [[] for _ in range(nranks)]
@@ -89,27 +94,28 @@ class Simulation(Fabric):
     # what windows and signals ask of a fabric
 
     def memory(self, rank, name, shape, dtype):
-        """The memories of a window, one per rank; the first rank that asks makes them."""
-        wanted = (shape, np.dtype(dtype))
-        found = self.memories.get(name)
-        if found is None:
-            poison = (
-                np.nan
-                if wanted[1].kind in "fc"
-                else np.iinfo(wanted[1]).min + 1
-                if wanted[1].kind in "iu"
-                else 0
-            )
-            found = self.memories[name] = [np.full(shape, poison, dtype) for _ in range(self.nranks)]
-        if (found[0].shape, found[0].dtype) != wanted:
-            raise ValueError(
-                f'rank {rank}: window("{name}", {shape}, {wanted[1]}): another rank or call made it with '
-                f"shape {found[0].shape} and dtype {found[0].dtype}; all must agree"
-            )
-        return found
+        """The memory of a window; the first rank that asks makes it."""
+        wanted = ("window", name, shape, np.dtype(dtype))
+        parts = self.memories.get(wanted)
+        if parts is None:
+            kind = wanted[3].kind
+            poison = np.nan if kind in "fc" else np.iinfo(dtype).min + 1 if kind in "iu" else 0
+            parts = self.memories[wanted] = [np.full(shape, poison, dtype) for _ in range(self.nranks)]
+        self._ask(rank, wanted)
+        return SharedMemory(rank, parts)
+
+    def _ask(self, rank, wanted):
+        """Hold what a rank asks for against what the others asked for in its place."""
+        mine = self.asked[rank]
+        if wanted not in mine:
+            mine.append(wanted)
+            for peer, others in enumerate(self.asked):
+                if len(others) >= len(mine):
+                    self.agree(rank, wanted, peer, others[len(mine) - 1])
 
     def generation(self, rank, name, rows):
         """How often `rank` has asked for signals of this name, this time included."""
+        self._ask(rank, ("signals", name, (rows,), None))
         self.made[rank, name] = self.made.get((rank, name), 0) + 1
         return self.made[rank, name]
 
@@ -142,7 +148,7 @@ class SimulatedRun:
 
     def __init__(self, program, simulation, stuck):
         self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, stuck
-        self.trace = Trace(simulation.nranks, simulation.events)
+        self.trace = Trace(simulation.nranks, simulation.events or [])
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
         self.program = getattr(program, "__name__", type(program).__name__)
         self._errors, self._logs = simulation.errors, simulation.logs
@@ -174,9 +180,9 @@ class SimulatedRun:
         """What happened, as text: who raised, who waits for whom."""
         lines = [f"{self.status}: {self.program} on {self.nranks} simulated ranks"]
         for rank, error in sorted(self._errors.items()):
-            at = traceback.extract_tb(error.__traceback__)[-1]
             lines.append(f"rank {rank} raised {type(error).__name__}: {error}")
-            lines.append(f"    line {at.lineno}, in {at.name}:  {at.line}")
+            own = [at for at in traceback.extract_tb(error.__traceback__) if os.path.dirname(at.filename) != _HERE]
+            lines += [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
         if self.stuck:
             lines += deadlock.explain(self.trace, self.stuck)
         return "\n".join(lines)

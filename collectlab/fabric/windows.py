@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT, Event
+from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT, Event
 
 WHOLE = slice(None)
 
@@ -18,61 +18,88 @@ WHOLE = slice(None)
 class Window:
     """Memory of one name on every rank: `shape` elements of `dtype` each, stored to and loaded from by all.
 
-    `at` is a slice or an index tuple, as NumPy takes it, and must lie inside the window. Loads return copies.
+    `at` is a slice or an index tuple, as NumPy takes it, and must lie inside the window. What is loaded is an
+    array of the rank's array module.
+
+    local  this rank's own part as a NumPy array. What is done through it is not traced, so another rank may
+           only look at it after a signal that follows.
     """
 
-    def __init__(self, fabric, rank, name, memories):
-        self.name, self.rank = name, rank
-        self.shape, self.dtype = memories[rank].shape, memories[rank].dtype
-        self._fabric, self._memories = fabric, memories
+    def __init__(self, fabric, rank, name, memory, xp=np):
+        self.name, self.rank, self.local = name, rank, memory.local
+        self.shape, self.dtype = self.local.shape, self.local.dtype
+        self._fabric, self._memory, self._xp = fabric, memory, xp
 
     def store(self, value, at=WHOLE):
         """Write `value` into this rank's part."""
         self._store(self.rank, value, at, "store")
 
-    def load(self, at=WHOLE):
-        """A copy of this rank's part."""
-        return self._load(self.rank, at, "load")
+    def load(self, at=WHOLE, out=None):
+        """A copy of this rank's part; or `out`, an array, filled with it."""
+        return self._load(self.rank, at, out, "load")
 
     def remote_store(self, peer, value, at=WHOLE):
         """Write `value` into the part of `peer` (a push)."""
         self._store(self._peer(peer, at, "remote_store"), value, at, "remote_store")
 
-    def remote_load(self, peer, at=WHOLE):
-        """A copy of the part of `peer` (a pull)."""
-        return self._load(self._peer(peer, at, "remote_load"), at, "remote_load")
+    def remote_load(self, peer, at=WHOLE, out=None):
+        """A copy of the part of `peer` (a pull); or `out`, an array, filled with it."""
+        return self._load(self._peer(peer, at, "remote_load"), at, out, "remote_load")
+
+    def remote_view(self, peer, at=WHOLE):
+        """What remote_load returns, without the copy where the memory can be reached: read-only.
+
+        It shows what lies there now, so it is good until the signal after which `peer` may store again.
+        """
+        return self._load(self._peer(peer, at, "remote_view"), at, None, "remote_view")
 
     def _peer(self, peer, at, call):
-        if not isinstance(peer, int | np.integer) or not 0 <= peer < len(self._memories):
+        if not isinstance(peer, int | np.integer) or not 0 <= peer < self._fabric.nranks:
             raise IndexError(
                 f'rank {self.rank}: window "{self.name}".{call}(peer={peer!r}, at={_spell(at)}): '
-                f"peers are ranks 0 to {len(self._memories) - 1}"
+                f"peers are ranks 0 to {self._fabric.nranks - 1}"
             )
         return int(peer)
 
-    def _load(self, peer, at, call):
+    def _load(self, peer, at, out, call):
         elements = self._elements(at, call)
         fabric = self._fabric
         fabric.pause(self.rank)
-        value = self._memories[peer][at].copy()
+        found = self._memory.view(peer, at, elements)
+        if out is not None:
+            self._fits(found, out, at, f"{call}(out=..., ", "array to load into")
+            value = out
+            value[...] = found if self._xp is np else self._xp.asarray(found)
+        elif self._xp is not np:
+            value = self._xp.asarray(found)
+        elif call == "remote_view":
+            value = found
+            if value.ndim:
+                value.flags.writeable = False
+        else:
+            value = found.copy()
         if fabric.events is not None:
-            fabric.note(LOAD, self.rank, peer, self.name, elements, value.nbytes)
+            fabric.note(LOAD, self.rank, peer, self.name, elements, found.nbytes)
         return value
 
     def _store(self, peer, value, at, call):
         elements = self._elements(at, call)
         fabric = self._fabric
-        place = self._memories[peer][at]
+        self._fits(self.local[at], value, at, f"{call}(value, ", "value")
+        if self._xp is not np:
+            value = value.get()
+        fabric.pause(self.rank)
+        self._memory.store(peer, at, elements, value)
+        if fabric.events is not None:
+            fabric.note(STORE, self.rank, peer, self.name, elements, len(elements) * self.dtype.itemsize)
+
+    def _fits(self, place, value, at, call, what):
         shape, dtype = np.shape(value), getattr(value, "dtype", None)
         if shape != place.shape or (dtype is not None and dtype != self.dtype):
             raise ValueError(
-                f'rank {self.rank}: window "{self.name}".{call}(value, at={_spell(at)}): the slice holds '
-                f"{place.shape} of {self.dtype}, the value is {shape} of {dtype or type(value).__name__}"
+                f'rank {self.rank}: window "{self.name}".{call}at={_spell(at)}): the slice holds {place.shape} '
+                f"of {self.dtype}, the {what} is {shape} of {dtype or type(value).__name__}"
             )
-        fabric.pause(self.rank)
-        self._memories[peer][at] = value
-        if fabric.events is not None:
-            fabric.note(STORE, self.rank, peer, self.name, elements, place.nbytes)
 
     def _elements(self, at, call):
         parts = at if type(at) is tuple else (at,)
@@ -86,7 +113,7 @@ class Window:
             ) from None
 
     def __repr__(self):
-        return f"Window({self.name!r}, {self.shape}, {self.dtype}, rank {self.rank} of {len(self._memories)})"
+        return f"Window({self.name!r}, {self.shape}, {self.dtype}, rank {self.rank} of {self._fabric.nranks})"
 
 
 class Signals:
@@ -103,45 +130,95 @@ class Signals:
     def notify(self, peer, row):
         """Add one to this rank's cell in `row` of `peer`. Everything done before is seen by who waits for it."""
         self._check(peer, row, "notify")
-        self._fabric.pause(self.rank)
-        count = self._fabric.notify(self.rank, peer, self.name, row)
-        if self._fabric.events is not None:
-            self._fabric.note(NOTIFY, self.rank, peer, self.name, None, 0, row, count)
+        self._notify(peer, row)
 
     def wait(self, peer, row, at_least):
         """Wait until `peer` has notified this rank on `row` at least so often."""
         self._check(peer, row, "wait")
-        self._fabric.pause(self.rank)
-        self._fabric.wait(self.rank, peer, self.name, row, at_least)
+        self._wait(peer, row, at_least)
+
+    def barrier(self, row):
+        """Notify every peer on `row`, then wait for every peer's notification of this generation."""
+        self._check(self.rank, row, "barrier")
+        peers = [peer for peer in range(self._fabric.nranks) if peer != self.rank]
+        for peer in peers:
+            self._notify(peer, row, BARRIER)
+        for peer in peers:
+            self._wait(peer, row, self.generation, BARRIER)
         if self._fabric.events is not None:
-            self._fabric.note(WAIT, self.rank, peer, self.name, None, 0, row, at_least)
+            self._fabric.note(BARRIER, self.rank, self.rank, self.name, row=row, at_least=self.generation)
+
+    def _notify(self, peer, row, cause=""):
+        fabric = self._fabric
+        fabric.pause(self.rank)
+        count = fabric.notify(self.rank, peer, self.name, row)
+        if fabric.events is not None:
+            fabric.note(NOTIFY, self.rank, peer, self.name, row=row, at_least=count, cause=cause)
+
+    def _wait(self, peer, row, at_least, cause=""):
+        fabric = self._fabric
+        fabric.pause(self.rank)
+        fabric.wait(self.rank, peer, self.name, row, at_least)
+        if fabric.events is not None:
+            fabric.note(WAIT, self.rank, peer, self.name, row=row, at_least=at_least, cause=cause)
 
     def _check(self, peer, row, call):
         nranks = self._fabric.nranks
-        if not 0 <= peer < nranks:
-            where = f'rank {self.rank}: signals "{self.name}".{call}(peer={peer!r}, row={row!r})'
-            raise IndexError(f"{where}: peers are ranks 0 to {nranks - 1}")
-        if not 0 <= row < self.rows:
-            where = f'rank {self.rank}: signals "{self.name}".{call}(peer={peer!r}, row={row!r})'
-            raise IndexError(f"{where}: rows are 0 to {self.rows - 1}")
+        for what, value, end in (("peers are ranks", peer, nranks), ("rows are", row, self.rows)):
+            if not isinstance(value, int | np.integer) or not 0 <= value < end:
+                raise IndexError(
+                    f'rank {self.rank}: signals "{self.name}".{call}(peer={peer!r}, row={row!r}): '
+                    f"{what} 0 to {end - 1}"
+                )
 
 
 class Fabric:
-    """What the fabrics share. Each one adds memory(), pause(), notify() and wait()."""
+    """What the fabrics share. Each one adds memory(), generation(), pause(), notify() and wait().
+
+    memory() returns an object with `local`, this rank's part; view(peer, at, elements), a part to read from; and
+    store(peer, at, elements, value).
+    """
 
     def __init__(self, nranks, traced=True):
         self.nranks = nranks
         self.events = [] if traced else None
 
-    def note(self, kind, rank, peer, name, elements, nbytes, row=-1, at_least=0):
+    def note(self, kind, rank, peer, name, elements=(), nbytes=0, row=-1, at_least=0, cause=""):
         """Append an event, with the line of the program that caused it."""
         frame = sys._getframe(2)
         while frame.f_code.co_filename in _INSIDE:
             frame = frame.f_back
         code = frame.f_code
         self.events.append(
-            Event(kind, rank, peer, name, elements, nbytes, row, at_least, code.co_filename, frame.f_lineno)
+            Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, code.co_filename, frame.f_lineno)
         )
+
+    def agree(self, rank, wanted, peer, other):
+        """ValueError when two ranks ask for different memory in the place of the same one."""
+        if wanted != other:
+            raise ValueError(
+                f"rank {rank}: {_asked(*wanted)}: in its place rank {peer} asks for {_asked(*other)}; all ranks "
+                "must ask for the same windows and signals, in the same order"
+            )
+
+
+class SharedMemory:
+    """Memory of one window that this process can reach on every rank: one array per rank."""
+
+    def __init__(self, rank, parts):
+        self.local, self._parts = parts[rank], parts
+
+    def view(self, peer, at, elements):
+        """The part of `peer` at `at`."""
+        return self._parts[peer][at]
+
+    def store(self, peer, at, elements, value):
+        """Write `value` there."""
+        self._parts[peer][at] = value
+
+
+def _asked(kind, name, shape, dtype):
+    return f'{kind}("{name}", {shape}, {dtype})' if kind == "window" else f'{kind}("{name}", rows={shape[0]})'
 
 
 _INSIDE = {__file__, __file__.replace("windows.py", "context.py")}

@@ -28,4 +28,4 @@ def all_reduce(ctx, x, op="sum"):
 def all_reduce_cost(nranks, count, itemsize, rank):
     """The Card of `all_reduce` of `count` elements on `rank`."""
     peers = nranks - 1
-    return Card(peers * count * itemsize, peers if count else 0, 2 * peers, 2 * peers, 2)
+    return Card(peers * count * itemsize, peers if count else 0, 2 * peers, 2 * peers, 2, 2)

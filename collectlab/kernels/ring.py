@@ -40,7 +40,7 @@ def all_reduce(ctx, x, op="sum"):
 def all_reduce_cost(nranks, count, itemsize, rank):
     """The Card of `all_reduce` of `count` elements on `rank`."""
     if nranks == 1:
-        return Card(0, 0, 0, 0, 0)
+        return Card(0, 0, 0, 0, 0, 0)
     counts, steps = Partition.uneven(count, nranks).counts, 2 * (nranks - 1)
     read = [counts[(rank - step - 1) % nranks] for step in range(steps)]
-    return Card(sum(read) * itemsize, sum(c > 0 for c in read), steps + 1, steps + 1, steps)
+    return Card(sum(read) * itemsize, sum(c > 0 for c in read), steps + 1, steps + 1, 0, steps + 1)

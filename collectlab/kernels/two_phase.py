@@ -72,16 +72,16 @@ def all_reduce_cost(nranks, count, itemsize, rank):
     counts, peers = Partition.uneven(count, nranks).counts, nranks - 1
     loads = peers * (counts[rank] > 0) + sum(counts[peer] > 0 for peer in range(nranks) if peer != rank)
     elements = peers * counts[rank] + count - counts[rank]
-    return Card(elements * itemsize, loads, 2 * peers, 2 * peers, 2)
+    return Card(elements * itemsize, loads, 2 * peers, 2 * peers, 2, 2)
 
 
 def reduce_scatter_cost(nranks, count, itemsize, rank):
     """The Card of `reduce_scatter` of `count` elements (the input) on `rank`."""
     mine, peers = Partition.uneven(count, nranks).counts[rank], nranks - 1
-    return Card(peers * mine * itemsize, peers * (mine > 0), 2 * peers, 2 * peers, 2)
+    return Card(peers * mine * itemsize, peers * (mine > 0), 2 * peers, 2 * peers, 2, 2)
 
 
 def all_gather_cost(nranks, count, itemsize, rank):
     """The Card of `all_gather` of `count` elements (one rank's contribution) on `rank`."""
     peers = nranks - 1
-    return Card(peers * count * itemsize, peers * (count > 0), 2 * peers, 2 * peers, 2)
+    return Card(peers * count * itemsize, peers * (count > 0), 2 * peers, 2 * peers, 2, 2)

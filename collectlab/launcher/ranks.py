@@ -22,16 +22,17 @@ _BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, shou
 _mine = set()  # directories of the runs of this process
 
 
-def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=None):
+def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=None, trace=True):
     """Run `program(ctx, *args)` on `ranks` fresh ranks and wait for it; returns the Run.
 
     `timeout` seconds after its start the run is ended with status "timeout". A run that fails prints its
-    report and is returned like any other; bad arguments raise before anything is started.
+    report and is returned like any other; bad arguments raise before anything is started. With trace=False
+    nothing is noted of what the program does with windows and signals, and the run's trace is empty.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
         raise ValueError(f"run(timeout={timeout!r}): seconds are accepted, more than 0")
     gang = Ranks(ranks, device, site, rank_map)
-    found = gang._prepare(program, args, timeout)
+    found = gang._prepare(program, args, timeout, trace)
     try:
         gang._send_run(found)
         found.wait(None)
@@ -131,13 +132,16 @@ class Ranks:
 
     # programs
 
-    def submit(self, program, *args):
-        """Give the ranks `program(ctx, *args)`; returns its Run at once. Programs run one after another."""
-        found = self._prepare(program, args, None)
+    def submit(self, program, *args, trace=True):
+        """Give the ranks `program(ctx, *args)`; returns its Run at once. Programs run one after another.
+
+        With trace=False nothing is noted of what it does with windows and signals.
+        """
+        found = self._prepare(program, args, None, trace)
         self._send_run(found)
         return found
 
-    def _prepare(self, program, args, timeout):
+    def _prepare(self, program, args, timeout, trace):
         """The run directory with everything in it that the ranks need."""
         call = "run" if timeout else "submit"
         if not callable(program):
@@ -159,7 +163,7 @@ class Ranks:
             spec = {
                 "version": rundir.VERSION, "program": name, "nranks": self.nranks, "device": self.device,
                 "site": self.site.name, "names": self.names, "timeout": timeout, "created": time.time(),
-                "sources": _sources(files),
+                "sources": _sources(files), "trace": bool(trace),
             }  # fmt: skip
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
@@ -180,7 +184,7 @@ class Ranks:
             spec = found.spec
             there.tell(
                 op="run", id=key, path=found.path, timeout=spec["timeout"], sources=spec["sources"],
-                search=_search_path(),
+                search=_search_path(), trace=spec["trace"],
             )  # fmt: skip
         except BaseException:
             self._runs.pop(key, None)

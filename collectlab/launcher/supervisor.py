@@ -229,7 +229,7 @@ class Supervisor:
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
         for rank in self.ranks:
             rank.end = None
-            self._tell(rank, op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search")})
+            self._tell(rank, op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
 
     def _settle(self, rank, how):
         """The present run has ended on `rank`, and how."""

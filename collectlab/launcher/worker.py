@@ -156,10 +156,10 @@ def _rank(rank, control):
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
 
-        def make_fabric(made=fabrics, comm=comm):
-            from collectlab.fabric.mpi import SharedWindows
+        def make_fabric(made=fabrics, comm=comm, traced=message["trace"]):
+            from collectlab.fabric import mpi
 
-            made.append(SharedWindows(comm))
+            made.append(mpi.fabric(comm, traced))
             return made[0]
 
         context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
@@ -227,7 +227,7 @@ def _run(message, context, record, fabrics):
             value = program(context, *args)
         finally:
             for fabric in fabrics:
-                objects.write(os.path.join(path, f"events.{rank}"), fabric.events)
+                objects.write(os.path.join(path, f"events.{rank}"), fabric.events or [])
         try:
             kept = objects.write(os.path.join(path, f"result.{rank}"), value, sealed=True, small=_SMALL)
         except TypeError as error:

@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 
-STORE, LOAD, NOTIFY, WAIT = "store", "load", "notify", "wait"
+STORE, LOAD, NOTIFY, WAIT, BARRIER = "store", "load", "notify", "wait", "barrier"
 
 
 @dataclass(slots=True)
 class Event:
     """One step of one rank.
 
-    kind     "store", "load", "notify" or "wait"
+    kind     "store", "load", "notify", "wait", or "barrier" when the rank leaves one
     rank     who does it
     peer     whose window is stored to or loaded from; who is notified; whose notification is waited for
     name     of the window, or of the signals
     elements the flat indices into the window: a range, or a sorted integer array
     nbytes   that it moves
     row      of the signals; `at_least` is what a wait asks for, and the count that a notify reaches
+    cause    "barrier" for a notification and a wait that a barrier makes; "" for the program's own
     file, line   the program's own
     """
 
@@ -23,10 +24,11 @@ class Event:
     rank: int
     peer: int
     name: str
-    elements: object = None
+    elements: object = ()
     nbytes: int = 0
     row: int = -1
     at_least: int = 0
+    cause: str = ""
     file: str = ""
     line: int = 0
 
@@ -38,6 +40,8 @@ class Event:
         if self.kind == NOTIFY:
             return f'rank {self.rank} notifies rank {self.peer} on row {self.row} of "{self.name}"'
         where = f'row {self.row} of "{self.name}"'
+        if self.kind == BARRIER:
+            return f"rank {self.rank} leaves the barrier on {where}"
         return f"rank {self.rank} waits for rank {self.peer}, {where}, at least {self.at_least}"
 
 

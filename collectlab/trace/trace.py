@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collectlab.cost import Card
 from collectlab.trace import races
-from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT
+from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 
 
 @dataclass
@@ -53,6 +54,16 @@ class Trace:
             if event.kind == kind:
                 matrix[event.rank, event.peer] += event.nbytes
         return matrix
+
+    def measured(self, rank):
+        """What `rank` did, counted from its events: a Card to hold against a kernel's."""
+        mine = [e for e in self.events if e.rank == rank]
+        moved = [e.nbytes for e in mine if e.kind in (LOAD, STORE) and e.peer != rank]
+        notifications = sum(e.kind == NOTIFY and e.peer != rank for e in mine)
+        waits = [e.cause for e in mine if e.kind == WAIT and e.peer != rank]
+        barriers = sum(e.kind == BARRIER for e in mine)
+        steps = barriers + waits.count("")
+        return Card(sum(moved), sum(n > 0 for n in moved), notifications, len(waits), barriers, steps)
 
     def races(self):
         """Pairs of accesses that nothing orders, of which at least one is a store. Empty: there is no race."""

@@ -93,4 +93,4 @@ def test_a_rank_that_raises_inside_a_kernel_ends_the_run_and_the_next_one_works(
 
 def test_ranks_that_disagree_about_a_window_are_told_on_ranks_too():
     run = cl.run(lambda ctx: ctx.window("w", 4 + ctx.rank, np.int64), ranks=2, device="cpu")
-    assert run.status == "failed" and "all must agree" in run.report()
+    assert run.status == "failed" and "all ranks must ask for the same" in run.report()

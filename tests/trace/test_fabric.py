@@ -40,7 +40,7 @@ def test_a_step_outside_is_refused_by_rank_and_name(act, said):
 
 
 def test_ranks_that_disagree_about_a_window_are_told():
-    assert "all must agree" in _fails(lambda ctx: ctx.window("w", 4 + ctx.rank, np.int64))
+    assert "all ranks must ask for the same" in _fails(lambda ctx: ctx.window("w", 4 + ctx.rank, np.int64))
 
 
 def test_a_deadlock_says_who_waits_for_whom():
