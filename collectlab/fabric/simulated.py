@@ -69,7 +69,7 @@ class Simulation(Fabric):
         self.lets = [greenlet(self._rank) for _ in self.ready]
         starts = [(program, rank, args) for rank in self.ready]
         while self.ready:
-            at = 0 if self.draw is None else self.draw.randrange(len(self.ready))
+            at = 0 if self.draw is None else int(self.draw.random() * len(self.ready))
             rank = self.ready[at]
             let = self.lets[rank]
             let.switch(*starts[rank]) if not let else let.switch()
