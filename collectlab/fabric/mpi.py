@@ -38,13 +38,12 @@ class _Windows(Fabric):
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
-        wanted = ("signals", name, (rows,), None)
+        self.keep_rows(rank, name, rows)
         if name not in self._cells:
-            self._together(rank, wanted)
-            self._cells[name] = rows, self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64))
-            self._cells[name][1].local[:] = 0
+            self._together(rank, ("signals", name, (rows,), None))
+            self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64))
+            self._cells[name].local[:] = 0
             self.comm.Barrier()
-        self.agree(rank, wanted, rank, ("signals", name, (self._cells[name][0],), None))
         self._generations[name] = self._generations.get(name, 0) + 1
         return self._generations[name]
 
@@ -57,7 +56,7 @@ class _Windows(Fabric):
 
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`; give up the core meanwhile."""
-        cell = self._cells[name][1].local[row, peer]
+        cell = self._cells[name].local[row, peer]
         spins = 0
         while cell[0] < at_least:
             spins += 1
@@ -91,7 +90,7 @@ class SharedWindows(_Windows):
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of this rank at `peer`; returns its new count."""
-        cell = self._cells[name][1].view(peer, (row, rank), ())
+        cell = self._cells[name].view(peer, (row, rank), ())
         count = int(cell[0]) + 1
         self._windows[0].Sync()  # a memory barrier: what was stored before is seen before the signal
         cell[0] = count
@@ -122,7 +121,7 @@ class OneSided(_Windows):
     def notify(self, rank, peer, name, row):
         """Raise the cell of this rank at `peer`; returns its new count."""
         count = self._given[peer, name, row] = self._given.get((peer, name, row), 0) + 1
-        memory = self._cells[name][1]
+        memory = self._cells[name]
         self._windows[0].Sync()
         memory.replace(peer, (row * self.nranks + rank) * _LINE, count)
         return count

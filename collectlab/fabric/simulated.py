@@ -115,6 +115,7 @@ class Simulation(Fabric):
 
     def generation(self, rank, name, rows):
         """How often `rank` has asked for signals of this name, this time included."""
+        self.keep_rows(rank, name, rows)
         self._ask(rank, ("signals", name, (rows,), None))
         self.made[rank, name] = self.made.get((rank, name), 0) + 1
         return self.made[rank, name]

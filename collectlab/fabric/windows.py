@@ -182,6 +182,7 @@ class Fabric:
     def __init__(self, nranks, traced=True):
         self.nranks = nranks
         self.events = [] if traced else None
+        self._rows = {}
 
     def note(self, kind, rank, peer, name, elements=(), nbytes=0, row=-1, at_least=0, cause=""):
         """Append an event, with the line of the program that caused it."""
@@ -192,6 +193,15 @@ class Fabric:
         self.events.append(
             Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, code.co_filename, frame.f_lineno)
         )
+
+    def keep_rows(self, rank, name, rows):
+        """ValueError when signals of this name have another number of rows already."""
+        had = self._rows.setdefault(name, rows)
+        if had != rows:
+            raise ValueError(
+                f'rank {rank}: signals("{name}", rows={rows}): they were made with rows={had}, and keep them; '
+                "take another name for more rows"
+            )
 
     def agree(self, rank, wanted, peer, other):
         """ValueError when two ranks ask for different memory in the place of the same one."""
