@@ -11,7 +11,8 @@ from collectlab.exercises import reading
 class Verdict:
     """What is said about an answer. True when the answer is right.
 
-    mistake  the name of the mistake that was recognised; None when the answer is right, or wrong in another way
+    mistake  the name of the mistake that was recognised; None when the answer is right, or wrong in another way;
+             "unanswered" where the three dots still stand
     text     the sentence for the learner
     """
 
@@ -26,10 +27,11 @@ class Verdict:
         return self.text
 
     def _repr_html_(self):
-        line = "3px solid" if self.right else "3px dashed"
+        line = "solid" if self.right else "dotted" if self.mistake == "unanswered" else "dashed"
+        label, colon, rest = map(html.escape, self.text.partition(":"))
         return (
-            f'<div style="border-left: {line}; padding: 2px 0 2px 10px; white-space: pre-wrap">'
-            f"{html.escape(self.text)}</div>"
+            f'<div style="border-left: 3px {line}; padding: 2px 0 2px 10px; white-space: pre-wrap">'
+            f"<b>{label}</b>{colon}{rest}</div>"
         )
 
 

@@ -217,6 +217,14 @@ def test_html_is_escaped():
     assert "<script>" not in html and "&lt;script&gt;" in html
 
 
+def test_right_wrong_and_unanswered_look_different_in_html():
+    answers = ASKED.expected, 77, ...
+    looks = [("solid", "<b>right</b>: "), ("dashed", "<b>not yet</b>: you"), ("dotted", "<b>no answer yet</b>: put ")]
+    for answer, (line, label) in zip(answers, looks, strict=True):
+        html = ASKED(answer)._repr_html_()
+        assert f"border-left: 3px {line};" in html and label in html
+
+
 def test_a_checker_that_lets_a_mistake_pass_would_be_seen():
     sloppy = Exercise("?", 4, "because.", tuple(Mistake(str(n), n, f"message {n}.") for n in (4, 5)))
     with pytest.raises(AssertionError):
