@@ -1,7 +1,11 @@
 """The simulated fabric: every rank in this process, one at a time, in an order that a number decides.
 
-Ranks are greenlets. Without a schedule each one runs until it has to wait; with a schedule, a whole number, who
-goes on is drawn before every step, and the same number draws the same order again.
+Ranks are greenlets. Without a schedule they stand in a queue in rank order, and the first that can go on runs
+until it has to wait. A schedule is a whole number, and the same number gives the same order again. From 0 up, who
+goes on is drawn before every step. Below 0 the ranks run as without a schedule, but with delays (delay-bounded
+scheduling: Emmi, Qadeer and Rakamaric, 2011): -23 sends the running rank to the end of the queue when it is about to
+make step 23 of the run, counted from 1. Further delays follow in groups of three digits, each counted from the one
+before: -23004 delays at steps 23 and 27, -23000 twice at step 23; 999 is a gap without a delay at its end.
 """
 
 import copy
@@ -26,8 +30,8 @@ _HERE = os.path.dirname(__file__)
 def simulate(program, *args, ranks=4, schedule=None, trace=True):
     """Run `program(ctx, *args)` on so many simulated ranks, 1 to 64; returns a SimulatedRun, which has ended.
 
-    `schedule` is None or a whole number: the number picks one of the possible orders of steps, always the same.
-    With trace=False no event is noted.
+    `schedule` is None or a whole number: the number picks one of the possible orders of steps, always the same
+    (from 0 up at random; below 0 by delays, see above). With trace=False no event is noted.
     """
     if not callable(program):
         raise TypeError(
@@ -50,12 +54,35 @@ def _whole(name, value):
         raise TypeError(f"simulate({name}={value!r}): a whole number is accepted") from None
 
 
+def delays(number):
+    """The steps at which the schedule of that number, below 0, delays the running rank."""
+    digits, at, found = str(-number), 0, []
+    digits = "0" * (-len(digits) % 3) + digits
+    for group in range(0, len(digits), 3):
+        at += int(digits[group : group + 3])
+        if digits[group : group + 3] != "999":
+            found.append(at)
+    return found
+
+
+def delayed(steps):
+    """The number of the schedule that delays the running rank at these steps, in rising order; None for no step."""
+    groups, at = [], 0
+    for step in steps:
+        groups += [999] * ((step - at) // 999) + [(step - at) % 999]
+        at = step
+    return -int("".join(f"{group:03}" for group in groups)) if groups else None
+
+
 class Simulation(Fabric):
     """One run of a program on simulated ranks."""
 
     def __init__(self, nranks, schedule=None, traced=True):
         super().__init__(nranks, traced)
-        self.draw = None if schedule is None else random.Random(schedule)
+        self.schedule = schedule
+        self.draw = random.Random(schedule) if schedule is not None and schedule >= 0 else None
+        self.late = delays(schedule)[::-1] if schedule is not None and schedule < 0 else []
+        self.step = 1  # of all ranks together: the one to be made next
         self.memories, self.made, self.cells = {}, {}, {}
         self.asked = [[] for _ in range(nranks)]  # by each rank: windows and signals, in the order of first asking
         self.blocked = {}  # rank -> (peer, name, row, at least)
@@ -65,16 +92,21 @@ class Simulation(Fabric):
     def run(self, program, args):
         """Run it to its end: all returned, or nobody can go on."""
         self.hub = getcurrent()
-        self.ready = list(range(self.nranks))
+        self.ready, queue = list(range(self.nranks)), list(range(self.nranks))
         self.lets = [greenlet(self._rank) for _ in self.ready]
         starts = [(program, rank, args) for rank in self.ready]
         while self.ready:
-            at = 0 if self.draw is None else int(self.draw.random() * len(self.ready))
-            rank = self.ready[at]
+            if self.draw is None:
+                rank = self.ready[0] if len(self.ready) == 1 else next(r for r in queue if r in self.ready)
+            else:
+                rank = self.ready[int(self.draw.random() * len(self.ready))]
             let = self.lets[rank]
             let.switch(*starts[rank]) if not let else let.switch()
             if let.dead or rank in self.blocked:
                 self.ready.remove(rank)
+            elif self.draw is None:
+                queue.remove(rank)
+                queue.append(rank)
         stuck = dict(self.blocked)
         for rank in stuck:
             self.lets[rank].throw(GreenletExit)
@@ -124,6 +156,11 @@ class Simulation(Fabric):
         """Before every step: let the schedule decide who goes on."""
         if self.draw is not None:
             self.hub.switch()
+        elif self.late:
+            while self.late and self.late[-1] == self.step:
+                self.late.pop()
+                self.hub.switch()
+            self.step += 1
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of `rank` at `peer`; returns its new count."""
@@ -143,7 +180,12 @@ class Simulation(Fabric):
 
 
 class SimulatedRun:
-    """What a simulation left: the surface of a Run, without processes and without a directory."""
+    """What a simulation left: the surface of a Run, without processes and without a directory.
+
+    errors    rank -> the exception that it raised
+    stuck     rank -> (peer, name, row, at least) of the wait that nothing would satisfy
+    schedule  the number that it was run under, or None
+    """
 
     path = None
 
@@ -152,12 +194,12 @@ class SimulatedRun:
         self.trace = Trace(simulation.nranks, simulation.events or [])
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
         self.program = getattr(program, "__name__", type(program).__name__)
-        self._errors, self._logs = simulation.errors, simulation.logs
+        self.schedule, self.errors, self._logs = simulation.schedule, simulation.errors, simulation.logs
 
     @property
     def status(self):
         """ "done", or "failed" when a rank raised or nobody could go on."""
-        return "failed" if self.stuck or self._errors else "done"
+        return "failed" if self.stuck or self.errors else "done"
 
     @property
     def ok(self):
@@ -180,7 +222,7 @@ class SimulatedRun:
     def report(self):
         """What happened, as text: who raised, who waits for whom."""
         lines = [f"{self.status}: {self.program} on {self.nranks} simulated ranks"]
-        for rank, error in sorted(self._errors.items()):
+        for rank, error in sorted(self.errors.items()):
             lines.append(f"rank {rank} raised {type(error).__name__}: {error}")
             own = [at for at in traceback.extract_tb(error.__traceback__) if os.path.dirname(at.filename) != _HERE]
             lines += [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
