@@ -26,8 +26,12 @@ class Card:
     steps: int
 
     def seconds(self, latency, bandwidth):
-        """Time in the latency-bandwidth model: a latency for each step, and the bytes at `bandwidth` a second."""
-        return self.steps * latency + self.nbytes / bandwidth
+        """Time in the latency-bandwidth model: a latency for each step and each message, the bytes at `bandwidth`.
+
+        A step waits for a signal to arrive and a message for its first byte, so each costs `latency` seconds; the
+        bytes follow at `bandwidth` bytes a second. Nothing overlaps, and nobody else uses the links.
+        """
+        return (self.steps + self.messages) * latency + self.nbytes / bandwidth
 
 
 def busbw_factor(operation, nranks):
