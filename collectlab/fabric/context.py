@@ -44,6 +44,14 @@ class Context:
 
         return Signals(self._fabric, self.rank, name, rows, self._fabric.generation(self.rank, name, rows))
 
+    def packets(self, name, slots, count, dtype):
+        """Packets of that name: so many slots, each for `count` elements of `dtype` from every peer."""
+        from collectlab.fabric.packets import Packets, words_for
+
+        name = f"{name}[{slots} x {count} {dtype}]"  # other sizes are other packets, with laps of their own
+        memory = self._fabric.memory(self.rank, name, (slots, self.nranks, words_for(count, dtype)), "int64", 0)
+        return Packets(self._fabric, self.rank, name, memory, count, dtype)
+
     def barrier(self, signals, row):
         """Notify every peer on `row`, then wait for every peer's notification of this generation.
 

@@ -28,22 +28,27 @@ class _Windows(Fabric):
         super().__init__(comm.size, traced)
         self._windows, self._memories, self._cells, self._generations = [], {}, {}, {}
 
-    def memory(self, rank, name, shape, dtype):
+    def memory(self, rank, name, shape, dtype, fill=None):
         """The memory of a window; collective when it is new."""
         wanted = ("window", name, shape, np.dtype(dtype))
         if wanted not in self._memories:
             self._together(rank, wanted)
-            self._memories[wanted] = self._allocate(rank, shape, wanted[3])
+            self._memories[wanted] = self._allocate(rank, shape, wanted[3], fill)
         return self._memories[wanted]
+
+    def _allocate(self, rank, shape, dtype, fill=None):
+        memory = self._made(rank, shape, dtype)
+        if fill is not None:
+            memory.local[:] = fill
+            self.comm.Barrier()
+        return memory
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
         self.keep_rows(rank, name, rows)
         if name not in self._cells:
             self._together(rank, ("signals", name, (rows,), None))
-            self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64))
-            self._cells[name].local[:] = 0
-            self.comm.Barrier()
+            self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64), 0)
         self._generations[name] = self._generations.get(name, 0) + 1
         return self._generations[name]
 
@@ -57,8 +62,19 @@ class _Windows(Fabric):
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`; give up the core meanwhile."""
         cell = self._cells[name].local[row, peer]
+        self._until(lambda: cell[0] >= at_least)
+
+    def post(self, rank, peer, name, slot, memory, start, words):
+        """Write packets. Each is whole for whoever sees its flag, so nothing has to follow."""
+        memory.replace(peer, start, words)
+
+    def take(self, rank, peer, name, slot, words, lap):
+        """Come back when every packet carries the flag."""
+        self._until(lambda: (words >> 32 == lap).all())
+
+    def _until(self, there):
         spins = 0
-        while cell[0] < at_least:
+        while not there():
             spins += 1
             self._progress(spins)
             time.sleep(0 if spins < 2000 else 0.0005)
@@ -80,7 +96,7 @@ class _Windows(Fabric):
 class SharedWindows(_Windows):
     """Ranks that share a host: every part of a window is memory that each of them can reach."""
 
-    def _allocate(self, rank, shape, dtype):
+    def _made(self, rank, shape, dtype):
         nbytes = int(np.prod(shape)) * dtype.itemsize
         window = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), dtype.itemsize, comm=self.comm))
         if not nbytes:
@@ -111,7 +127,7 @@ class OneSided(_Windows):
         super().__init__(comm, traced)
         self._given = {}
 
-    def _allocate(self, rank, shape, dtype):
+    def _made(self, rank, shape, dtype):
         nbytes = int(np.prod(shape)) * dtype.itemsize
         window = self._keep(MPI.Win.Allocate(max(nbytes, 1), 1, comm=self.comm))
         buffer = window.tomemory()
@@ -123,7 +139,7 @@ class OneSided(_Windows):
         count = self._given[peer, name, row] = self._given.get((peer, name, row), 0) + 1
         memory = self._cells[name]
         self._windows[0].Sync()
-        memory.replace(peer, (row * self.nranks + rank) * _LINE, count)
+        memory.replace(peer, (row * self.nranks + rank) * _LINE, np.array([count]))
         return count
 
     def _progress(self, spins):
@@ -158,13 +174,14 @@ class _RemoteMemory:
             self.window.Put([value, value.nbytes, MPI.BYTE], peer, self._target(at, elements))
             self.window.Flush(peer)
 
-    def replace(self, peer, element, count):
-        """Write one int64 as a whole."""
+    def replace(self, peer, start, words):
+        """Write 64-bit words from `start` on, each at once: MPI_Accumulate is atomic by element."""
         if peer == self.rank:
-            self.local.reshape(-1)[element] = count
-            return
-        self.window.Accumulate([np.array([count]), 1, MPI.INT64_T], peer, [element * 8, 1, MPI.INT64_T], MPI.REPLACE)
-        self.window.Flush(peer)
+            self.local.reshape(-1)[start : start + len(words)] = words
+        elif len(words):
+            place = [8 * start, len(words), MPI.INT64_T]
+            self.window.Accumulate([words, len(words), MPI.INT64_T], peer, place, MPI.REPLACE)
+            self.window.Flush(peer)
 
     def _target(self, at, elements):
         """Where the elements lie: displacement, count and type, in bytes."""

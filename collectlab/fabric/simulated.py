@@ -125,14 +125,15 @@ class Simulation(Fabric):
 
     # what windows and signals ask of a fabric
 
-    def memory(self, rank, name, shape, dtype):
+    def memory(self, rank, name, shape, dtype, fill=None):
         """The memory of a window; the first rank that asks makes it."""
         wanted = ("window", name, shape, np.dtype(dtype))
         parts = self.memories.get(wanted)
         if parts is None:
             kind = wanted[3].kind
             poison = np.nan if kind in "fc" else np.iinfo(dtype).min + 1 if kind in "iu" else 0
-            parts = self.memories[wanted] = [np.full(shape, poison, dtype) for _ in range(self.nranks)]
+            fill = poison if fill is None else fill
+            parts = self.memories[wanted] = [np.full(shape, fill, dtype) for _ in range(self.nranks)]
         self._ask(rank, wanted)
         return SharedMemory(rank, parts)
 
@@ -177,6 +178,15 @@ class Simulation(Fabric):
         if self.cells.get((rank, name, row, peer), 0) < at_least:
             self.blocked[rank] = (peer, name, row, at_least)
             self.hub.switch()
+
+    def post(self, rank, peer, name, slot, memory, start, words):
+        """Write packets; returns how often this rank has posted to that slot."""
+        memory.replace(peer, start, words)
+        return self.notify(rank, peer, name, slot)
+
+    def take(self, rank, peer, name, slot, words, lap):
+        """Come back when `peer` has posted to the slot so often."""
+        self.wait(rank, peer, name, slot, lap)
 
 
 class SimulatedRun:

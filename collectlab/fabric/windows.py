@@ -175,8 +175,9 @@ class Signals:
 class Fabric:
     """What the fabrics share. Each one adds memory(), generation(), pause(), notify() and wait().
 
-    memory() returns an object with `local`, this rank's part; view(peer, at, elements), a part to read from; and
-    store(peer, at, elements, value).
+    memory() returns an object with `local`, this rank's part; view(peer, at, elements), a part to read from;
+    store(peer, at, elements, value); and replace(peer, start, words), which writes each 64-bit word at once. For
+    packets, post() writes words with their flags and take() waits until all of them carry it.
     """
 
     def __init__(self, nranks, traced=True):
@@ -225,6 +226,10 @@ class SharedMemory:
     def store(self, peer, at, elements, value):
         """Write `value` there."""
         self._parts[peer][at] = value
+
+    def replace(self, peer, start, words):
+        """Write 64-bit words from `start` on, each at once."""
+        self._parts[peer].reshape(-1)[start : start + len(words)] = words
 
 
 def _asked(kind, name, shape, dtype):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 STORE, LOAD, NOTIFY, WAIT, BARRIER = "store", "load", "notify", "wait", "barrier"
+PACKET = "packet"
 
 
 @dataclass(slots=True)
@@ -16,7 +17,8 @@ class Event:
     elements the flat indices into the window: a range, or a sorted integer array
     nbytes   that it moves
     row      of the signals; `at_least` is what a wait asks for, and the count that a notify reaches
-    cause    "barrier" for a notification and a wait that a barrier makes; "" for the program's own
+    cause    "barrier" for a notification and a wait that a barrier makes, "packet" for a flag that travels in the
+             data; "" for the program's own
     file, line   the program's own
     """
 
