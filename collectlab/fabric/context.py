@@ -50,7 +50,7 @@ class Context:
 
         name = f"{name}[{slots} x {count} {dtype}]"  # other sizes are other packets, with laps of their own
         memory = self._fabric.memory(self.rank, name, (slots, self.nranks, words_for(count, dtype)), "int64", 0)
-        return Packets(self._fabric, self.rank, name, memory, count, dtype)
+        return Packets(self._fabric, self.rank, name, memory, count, dtype, self.xp)
 
     def barrier(self, signals, row):
         """Notify every peer on `row`, then wait for every peer's notification of this generation.

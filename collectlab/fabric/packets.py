@@ -17,9 +17,9 @@ class Packets:
     has been taken, for example because it has taken something that the peer could only post afterwards.
     """
 
-    def __init__(self, fabric, rank, name, memory, count, dtype):
+    def __init__(self, fabric, rank, name, memory, count, dtype, xp=np):
         self.name, self.rank, self.count, self.dtype = name, rank, count, np.dtype(dtype)
-        self._fabric, self._memory = fabric, memory
+        self._fabric, self._memory, self._xp = fabric, memory, xp
 
     def post(self, peer, slot, value, lap):
         """Write `value` and the flag `lap` into this rank's place in `slot` of `peer`."""
@@ -46,7 +46,7 @@ class Packets:
         if fabric.events is not None:
             fabric.note(WAIT, self.rank, peer, self.name, row=slot, at_least=lap, cause=PACKET)
             fabric.note(LOAD, self.rank, self.rank, self.name, place, 8 * len(place))
-        return np.frombuffer(data, self.dtype, self.count).copy()
+        return self._xp.asarray(np.frombuffer(data, self.dtype, self.count).copy())
 
     def _place(self, owner, slot, writer):
         slots, nranks, words = self._memory.local.shape

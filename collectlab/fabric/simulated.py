@@ -77,8 +77,9 @@ def delayed(steps):
 class Simulation(Fabric):
     """One run of a program on simulated ranks."""
 
-    def __init__(self, nranks, schedule=None, traced=True):
+    def __init__(self, nranks, schedule=None, traced=True, array_module="numpy"):
         super().__init__(nranks, traced)
+        self.array_module = array_module
         self.schedule = schedule
         self.draw = random.Random(schedule) if schedule is not None and schedule >= 0 else None
         self.late = delays(schedule)[::-1] if schedule is not None and schedule < 0 else []
@@ -92,29 +93,33 @@ class Simulation(Fabric):
     def run(self, program, args):
         """Run it to its end: all returned, or nobody can go on."""
         self.hub = getcurrent()
-        self.ready, queue = list(range(self.nranks)), list(range(self.nranks))
+        self.ready, self.queue = list(range(self.nranks)), list(range(self.nranks))
         self.lets = [greenlet(self._rank) for _ in self.ready]
         starts = [(program, rank, args) for rank in self.ready]
         while self.ready:
-            if self.draw is None:
-                rank = self.ready[0] if len(self.ready) == 1 else next(r for r in queue if r in self.ready)
-            else:
-                rank = self.ready[int(self.draw.random() * len(self.ready))]
+            rank = self.pick()
             let = self.lets[rank]
             let.switch(*starts[rank]) if not let else let.switch()
             if let.dead or rank in self.blocked:
                 self.ready.remove(rank)
             elif self.draw is None:
-                queue.remove(rank)
-                queue.append(rank)
+                self.queue.remove(rank)
+                self.queue.append(rank)
         stuck = dict(self.blocked)
         for rank in stuck:
             self.lets[rank].throw(GreenletExit)
         return SimulatedRun(program, self, stuck)
 
+    def pick(self):
+        """Who goes on: one of `ready`."""
+        if self.draw is not None:
+            return self.ready[int(self.draw.random() * len(self.ready))]
+        return self.ready[0] if len(self.ready) == 1 else next(r for r in self.queue if r in self.ready)
+
     def _rank(self, program, rank, args):
         log = self.logs[rank].append
-        context = Context(rank, self.nranks, None, f"sim:{rank}", "numpy", lambda: self, log, lambda *_: None)
+        device, module = f"sim:{rank}", self.array_module
+        context = Context(rank, self.nranks, None, device, module, lambda: self, log, lambda *_: None)
         mine = [copy.deepcopy(a.values[rank] if isinstance(a, PerRank) else a) for a in args]
         try:
             self.results[rank] = program(context, *mine)

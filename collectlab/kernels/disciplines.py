@@ -95,10 +95,10 @@ def flag_in_data(ctx, x, op="sum"):
     add = combine(ctx, op)
     call = ctx.signals(f"flag_in_data.calls.{x.size}.{x.dtype}", rows=1).generation
     slot, lap = call % 2, (call + 1) // 2
-    packets = ctx.packets("flag_in_data", 2, x.size, x.dtype)
+    packets, mine = ctx.packets("flag_in_data", 2, x.size, x.dtype), ctx.xp.asarray(x).reshape(-1)
     for peer in _peers(ctx):
-        packets.post(peer, slot, x.reshape(-1), lap)
-    parts = [x.reshape(-1) if peer == ctx.rank else packets.take(peer, slot, lap) for peer in range(ctx.nranks)]
+        packets.post(peer, slot, mine, lap)
+    parts = [mine if peer == ctx.rank else packets.take(peer, slot, lap) for peer in range(ctx.nranks)]
     total = parts[0]
     for part in parts[1:]:
         total = add(total, part)
