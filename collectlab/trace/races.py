@@ -1,42 +1,101 @@
 """Races: two accesses to the same element, at least one a store, that no chain of signals orders.
 
-A run in which every signal cell has one writer and only grows, and in which no two accesses race, gives the
-same result under every schedule. Each load then has one last store before it in every schedule, and a wait
-can only be passed later, never with other data. So one run without a race is a proof about all of them.
+One run without a race is a proof about every schedule. The premises:
+
+1. A rank is deterministic: what it does next follows from its arguments and from what it has loaded, and from
+   nothing else (no clock, no random numbers, no memory beside the windows).
+2. Each signal cell has one writer, and only grows; a wait asks for "at least". Signals are built so.
+3. Ranks meet only in windows and signals, and all of that is traced (what goes through `window.local` is not), at
+   the moment at which it happens (what `remote_view` shows is used at once).
+
+The claim: if some complete run R has no race, then in every schedule each rank makes the same steps as in R and
+loads the same values, and nobody gets stuck. The proof goes by induction over the steps of another run S. Suppose
+all steps of S so far are steps of R, with the same loaded values, and each step of R that is ordered before one of
+them (order.py) lies before it in S as well. Now rank r makes its next step: by premise 1 r's next one in R, say e.
+
+- e is a wait for at least k of writer w. If it can be passed, w has notified k times in S; these are, by the
+  hypothesis, the first k of w's notifications of R (premise 2: nobody else counts there), so all that is ordered
+  before e lies before e in S. How much more has arrived is not seen by r.
+- e is a load. Every store of R to those elements is ordered before e or after e, since there is no race. Those
+  ordered before e have been made in S. One ordered after e has not: e would lie before it in S. Two stores to one
+  element are ordered among themselves as well. So the last store before e is the same in S, and e loads the same.
+- e is a store or a notification: it does what it does in R, by premise 1.
+
+Nobody gets stuck: of the steps of R that S has not made, the earliest in R can be made, because if it is a wait, its
+notifications lie before it in R, so they have been made. So S ends as R ended. Nothing is claimed of a run that has
+a race, or that did not end.
+
+Brute force agrees at small sizes: `explore.every_schedule`, and the tests.
 """
 
 import os
 from collections import defaultdict
 from dataclasses import dataclass
 
-from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT, Event, spell
+from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT, Event, spell
 from collectlab.trace.order import clocks
+
+_VERB = {STORE: "stores", LOAD: "loads"}
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses, `first` and `second` in the observed order, to `elements` of `window` of rank `owner`."""
+    """Two accesses to `elements` of `window` of rank `owner`, which could come in either order.
+
+    first, second  in the order that the program means: a store before the load that has nothing else to load,
+                   else the one that its rank reaches after fewer steps of its own
+    steps          how many steps (accesses, notifications, waits) the rank of each one makes before it
+    why            which edge between the two is missing
+    mend           what would order them
+    """
 
     window: str
     owner: int
     elements: object
     first: Event
     second: Event
+    steps: tuple
     why: str
+    mend: str
+
+    @property
+    def lines(self):
+        """What races, and why, as lines of text."""
+        said = [f'race on window "{self.window}", {spell(self.elements)} of rank {self.owner}']
+        for event in (self.first, self.second):
+            them = "it" if len(self.elements) == 1 else "them"
+            said.append(f"    rank {event.rank} {_VERB[event.kind]} {them}{_place(event)}")
+        return [*said, f"nothing orders the two: {self.why}"]
+
+    @property
+    def key(self):
+        """What is the same for all instances of this race: the window, and the two accesses by rank, kind and line."""
+        sides = ((e.rank, e.kind, e.file, e.line) for e in (self.first, self.second))
+        return (self.window, self.owner, *sorted(sides))
 
     def __str__(self):
-        verbs = {STORE: "stores", LOAD: "loads"}
-        lines = [f'race on window "{self.window}", {spell(self.elements)} of rank {self.owner}']
-        for event in (self.first, self.second):
-            lines.append(f"    rank {event.rank} {verbs[event.kind]} them" + _line(event))
-        return "\n".join([*lines, self.why])
+        return "\n".join([*self.lines, f"mend: {self.mend}"])
 
 
 def find(trace):
     """The races of a trace, one for each window, owner and pair of program lines, in the order they occur."""
-    times = clocks(trace)
-    accesses = defaultdict(list)
-    races, seen = [], set()
+    races, seen, mine = [], set(), None
+    for before, at, both in pairs(trace):
+        a, b = trace.events[before], trace.events[at]
+        key = (b.peer, b.name, *sorted(((a.rank, a.kind, a.file, a.line), (b.rank, b.kind, b.file, b.line))))
+        if key not in seen:
+            seen.add(key)
+            mine = mine or _Steps(trace)
+            first, second = mine.meant(before, at, both)
+            steps = (mine.number[first], mine.number[second])
+            why, mend = mine.missing(first, second)
+            races.append(Race(b.name, b.peer, both, trace.events[first], trace.events[second], steps, why, mend))
+    return races
+
+
+def pairs(trace):
+    """Every two accesses that race: (place in trace.events of the one, of the later one, the elements of both)."""
+    accesses, times = defaultdict(list), None
     for at, event in enumerate(trace.events):
         if event.kind not in (STORE, LOAD) or not len(event.elements):
             continue
@@ -45,70 +104,129 @@ def find(trace):
             other = trace.events[before]
             if other.rank == event.rank or other.kind == event.kind == LOAD:
                 continue
+            times = times or clocks(trace)
             if times[at][other.rank] >= times[before][other.rank]:
                 continue
-            both = _common(other.elements, event.elements)
-            key = (
-                event.peer,
-                event.name,
-                other.rank,
-                event.rank,
-                other.line,
-                event.line,
-                other.kind,
-                event.kind,
-            )
-            if both is not None and key not in seen:
-                seen.add(key)
-                why = _missing(trace, before, at)
-                races.append(Race(event.name, event.peer, both, other, event, why))
+            if both := common(other.elements, event.elements):
+                yield before, at, both
         place.append(at)
-    return races
 
 
-def _common(a, b):
-    """The indices in both, or None."""
+def common(a, b):
+    """The indices in both: a range, or a list."""
     if isinstance(a, range) and isinstance(b, range) and a.step == b.step == 1:
         low, high = max(a.start, b.start), min(a.stop, b.stop)
-        return range(low, high) if low < high else None
-    both = sorted(set(a) & set(b))
-    return both or None
+        return range(low, high) if low < high else []
+    return sorted(set(a) & set(b))
 
 
-def _missing(trace, before, at):
-    """Why nothing orders the two: the last wait that could have, and what it is content with."""
-    first, second = trace.events[before], trace.events[at]
-    waits = [
-        e for e in trace.events[:at] if e.kind == WAIT and e.rank == second.rank and e.peer == first.rank
-    ]
-    if not waits:
-        return (
-            f"nothing orders the two: rank {second.rank} waits for no signal of rank {first.rank} before it"
+class _Steps:
+    """The events of a trace by rank, to see which signal is missing between two of them."""
+
+    def __init__(self, trace):
+        self.events, self.times = trace.events, clocks(trace)
+        self.number, made = [], [0] * trace.nranks
+        for event in trace.events:
+            self.number.append(made[event.rank])
+            made[event.rank] += event.kind != BARRIER
+
+    def meant(self, before, at, elements):
+        """The two places, that of the access first which the program means to come first."""
+        pair = sorted((before, at), key=lambda i: (self.number[i], self.events[i].kind == LOAD))
+        loads = [i for i in pair if self.events[i].kind == LOAD]
+        if loads and not self._written_before(loads[0], elements):
+            pair.sort(key=lambda i: self.events[i].kind == LOAD)
+        return pair
+
+    def _written_before(self, load, elements):
+        """Whether some store to the elements is certain to come before the load."""
+        at = self.events[load]
+        return any(
+            (e.kind, e.peer, e.name) == (STORE, at.peer, at.name)
+            and self.times[load][e.rank] >= self.times[i][e.rank]
+            and common(e.elements, elements)
+            for i, e in enumerate(self.events)
+            if i != load
         )
-    wait = waits[-1]
-    cell = (wait.name, wait.row)
-    asks = f"the wait on row {wait.row}{_at(wait)} asks for {wait.at_least}"
-    if wait.at_least <= 0:
-        return f"nothing orders the two: {asks}, which is so from the start"
-    notifies = [
-        (i, e)
-        for i, e in enumerate(trace.events)
-        if e.kind == NOTIFY and e.rank == first.rank and e.peer == second.rank and (e.name, e.row) == cell
-    ]
-    given = notifies[wait.at_least - 1]
-    if given[0] < before:
-        said = (
-            f"nothing orders the two: {asks}, and rank {first.rank}'s notify{_at(given[1])} already gave it"
+
+    def missing(self, first, second):
+        """Why no signal leads from the one to the other, and what would mend that."""
+        a, b = self.events[first], self.events[second]
+        waits = [(i, e) for i, e in self._of(b.rank, WAIT) if e.peer == a.rank]
+        earlier = [(i, e) for i, e in waits if i < second]
+        after = [(i, e) for i, e in self._of(a.rank, NOTIFY) if e.peer == b.rank and i > first]
+        heard = [(n, w) for _, n in after for _, w in waits if _cell(w) == _cell(n) and w.at_least >= n.at_least]
+        unheard = [e for _, e in after if not any(e is n for n, _ in heard)]
+        barrier = f"a barrier on a row of its own, after rank {a.rank} {_does(a)} and before rank {b.rank} {_does(b)}"
+        if heard and self.number[after[0][0]] <= self.number[second]:
+            barrier = f"move the {_kind(heard[0][1])}{_at(heard[0][1])} up, before rank {b.rank} {_does(b)}"
+        if not earlier:
+            why = f"rank {b.rank} waits for no signal of rank {a.rank} before it"
+            own = [e for i, e in self._of(b.rank, WAIT) if e.peer == b.rank and i < second]
+            if own:
+                why += f"; its wait{_at(own[-1])} is for its own notification, which says nothing of a peer"
+            if unheard:
+                told = f"which rank {a.rank} notifies{_at(unheard[0])}"
+                return why, f"let rank {b.rank} wait for rank {a.rank} on row {unheard[0].row}, {told}"
+            return why, barrier
+        at, wait = earlier[-1]
+        asks = f"the {_kind(wait)} on row {wait.row}{_at(wait)} asks for {wait.at_least}"
+        if wait.at_least <= 0:
+            needed = next((e.at_least for _, e in after if _cell(e) == _cell(wait)), 1)
+            return f"{asks}, which is so from the start", f"let that wait ask for {needed}"
+        given_at, given = next(
+            (i, e)
+            for i, e in self._of(a.rank, NOTIFY)
+            if (e.peer, _cell(e), e.at_least) == (b.rank, _cell(wait), wait.at_least)
         )
-        later = [i for i, _ in notifies if i > before]
-        if later or len(notifies) > wait.at_least:
-            said += f"\nmend: give the second barrier a row of its own, or let its wait ask for {wait.at_least + 1}"
-        return said
-    return f"nothing orders the two: rank {second.rank} gives rank {first.rank} no signal between them"
+        why = f"{asks}, and rank {a.rank}'s {_kind(given)}{_at(given)} already gave it"
+        again = [e for e in unheard if _cell(e) == _cell(wait)]
+        if again and wait.cause and self._repeats(at):
+            return why, "ask for the signals anew in each call, which raises their generation"
+        if again and wait.cause:
+            return why, "give the second barrier a row of its own"
+        if again and self._repeats(at):
+            return why, f"let that wait ask for signals.generation, which rises with each call (here {again[0].at_least})"
+        if again:
+            return why, f"give the second barrier a row of its own, or let its wait ask for {again[0].at_least}"
+        if unheard:
+            why += f"; what it notifies afterwards is row {unheard[0].row} ({_at(unheard[0]).removeprefix(' at ')})"
+            return why, f"notify and wait on the same row: let rank {b.rank} wait on row {unheard[0].row}"
+        if not heard and not any(given_at < i < first for i, _ in self._of(a.rank, WAIT)):
+            return why, f"notify later: move the notify{_at(given)} below the line at which rank {a.rank} {_does(a)}"
+        return why, barrier
+
+    def _of(self, rank, kind):
+        return [(i, e) for i, e in enumerate(self.events) if e.rank == rank and e.kind == kind]
+
+    def _repeats(self, at):
+        """Whether the rank has made the same wait before."""
+        wait = self.events[at]
+        return any(
+            (e.peer, _cell(e), e.at_least, e.file, e.line)
+            == (wait.peer, _cell(wait), wait.at_least, wait.file, wait.line)
+            for i, e in self._of(wait.rank, WAIT)
+            if i < at
+        )
 
 
-def _line(event):
-    return f"   {os.path.basename(event.file)}, line {event.line}" if event.file else ""
+def _cell(event):
+    return event.name, event.row
+
+
+def _kind(event):
+    return event.cause or event.kind
+
+
+def _does(event):
+    return _VERB[event.kind] + (f" (line {event.line})" if event.line else "")
+
+
+def _place(event):
+    if not event.file:
+        return ""
+    file = "" if "ipykernel" in event.file else f"{os.path.basename(event.file)}, "  # a cell's file says nothing
+    return f"   {file}line {event.line}"
 
 
 def _at(event):
