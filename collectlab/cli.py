@@ -28,7 +28,7 @@ def main(argv=None):
     runs.set_defaults(command=_runs)
 
     bench = commands.add_parser("bench", help="measure, as ratios against peers in the same run")
-    bench.add_argument("what", choices=("launcher", "views"))
+    bench.add_argument("what", choices=("kernels", "launcher", "views"))
     bench.set_defaults(command=_bench)
 
     for command in (run, runs, bench):

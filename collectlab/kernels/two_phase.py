@@ -31,6 +31,28 @@ def all_reduce(ctx, x, op="sum"):
     return y.reshape(x.shape)
 
 
+def all_reduce_registered(ctx, data, op="sum"):
+    """The reduction of what lies in everyone's `data.local`, on every rank: no rank copies its input.
+
+    `data` is a window of one dimension. What is returned is the local array of another window: it holds until the
+    next call on `data`, and nobody may write to it. `data.local` may be written again at once.
+    """
+    add = combine(ctx, op)
+    chunks = Partition.uneven(data.shape[0], ctx.nranks)
+    result = ctx.window(f"{data.name}.reduced", data.shape, data.dtype)
+    signals = ctx.signals("two_phase.registered", rows=2)
+
+    ctx.barrier(signals, 0)  # every input lies in its window
+    mine = chunks.slice(ctx.rank)
+    result.store(finish(ctx, op, _reduced(ctx, data, mine, add)), mine)
+    ctx.barrier(signals, 1)  # every chunk is reduced
+
+    for owner in range(ctx.nranks):
+        if owner != ctx.rank:
+            result.store(result.remote_view(owner, chunks.slice(owner)), chunks.slice(owner))
+    return result.local
+
+
 def reduce_scatter(ctx, x, op="sum"):
     """Chunk r of the reduction of everyone's `x`, on rank r; the first chunks are one longer where they differ."""
     add = combine(ctx, op)
@@ -73,6 +95,11 @@ def all_reduce_cost(nranks, count, itemsize, rank):
     loads = peers * (counts[rank] > 0) + sum(counts[peer] > 0 for peer in range(nranks) if peer != rank)
     elements = peers * counts[rank] + count - counts[rank]
     return Card(elements * itemsize, loads, 2 * peers, 2 * peers, 2, 2)
+
+
+def all_reduce_registered_cost(nranks, count, itemsize, rank):
+    """The Card of `all_reduce_registered` of `count` elements on `rank`: what is saved are copies, not loads."""
+    return all_reduce_cost(nranks, count, itemsize, rank)
 
 
 def reduce_scatter_cost(nranks, count, itemsize, rank):
