@@ -5,6 +5,7 @@
     exercise.py    Exercise, Mistake, Verdict: an answer, and what is said about it
     reading.py     from what a learner wrote to a value that can be compared, or a sentence that says why not
     on_ranks.py    ProgramExercise: the answer is a program, which is run on several numbers of ranks
+    on_kernels.py  KernelExercise: the answer is a kernel, which is simulated under many schedules, then run on ranks
 """
 
 from importlib import import_module as _import_module

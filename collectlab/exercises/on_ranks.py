@@ -1,9 +1,11 @@
 """Exercises whose answer is a program: it is run on several numbers of ranks, and told what went wrong where."""
 
+import ast
 import contextlib
 import inspect
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,67 +56,36 @@ class ProgramExercise:
     timeout: float = 10.0
 
     def __call__(self, program):
-        if reading.unanswered(program):
-            return Verdict(False, "no answer yet: put a function, program(ctx, x), there.", "unanswered")
-        if not callable(program):
-            said = reading.shown(program)
-            return Verdict(
-                False,
-                f"not yet: you answered {said}. What is expected: a function, program(ctx, x), without calling it.",
-                "kind",
-            )
-        try:
-            inspect.signature(program).bind("ctx", "x")
-        except TypeError:
-            return Verdict(
-                False,
-                "not yet: the function cannot be called as program(ctx, x); it takes these two arguments.",
-                "arguments",
-            )
-        except ValueError:
-            pass  # a builtin that does not tell: the ranks will
+        refused = no_program(program)
+        if refused is not None:
+            return refused
         passed = []
         for nranks in self.ranks:
             verdict = self._try(program, nranks, passed)
             if verdict is not None:
                 return verdict
             passed.append(nranks)
-        return Verdict(True, f"right on {_and(passed)} ranks: {self.why}")
+        return Verdict(True, f"right on {listed(passed)} ranks: {self.why}")
 
     def __repr__(self):
         return f"{self.question} Answer with a function, program(ctx, x)."
 
     def _try(self, program, nranks, passed):
         """The verdict after a run on `nranks` ranks, or None when all is right."""
-        from collectlab.launcher.ranks import run
-
         xs = self.inputs(nranks)
-        before = f"right on {_and(passed)} ranks, but on {nranks}" if passed else f"on {nranks} ranks"
-        try:
-            with contextlib.redirect_stderr(
-                io.StringIO()
-            ):  # the report of a failed run is part of the verdict
-                done = run(_checked, program, per_rank(xs), ranks=nranks, device="cpu", timeout=self.timeout)
-        except TypeError as error:
-            return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
+        before = f"right on {listed(passed)} ranks, but on {nranks}" if passed else f"on {nranks} ranks"
+        done = run_quietly(_checked, program, per_rank(xs), ranks=nranks, timeout=self.timeout)
+        if isinstance(done, Verdict):
+            return done
         if not done.ok:
-            hangs = done.status == "timeout"
-            what = f"is not done after {self.timeout:g} s" if hangs else "fails"
-            lines = _without_times(done.report())[
-                hangs:
-            ]  # the first line of a timeout says no more than this one
-            return Verdict(
-                False,
-                "\n".join([f"not yet: {before} the program {what}.", *lines]),
-                "hangs" if hangs else "fails",
-            )
+            return ended_badly(done, before, self.timeout)
         results = [result for result, _ in done.results]
         if all(result is ... for result in results):
             return Verdict(False, "no answer yet: the program still returns three dots.", "unanswered")
         expected = self.expected(xs)
         for rank, result in enumerate(results):
             try:
-                results[rank] = _read(result, expected[rank])
+                results[rank] = read_result(result, expected[rank])
             except reading.NotAnAnswer as error:
                 return Verdict(
                     False,
@@ -134,7 +105,6 @@ class ProgramExercise:
             False, f"not yet: {before} the result is wrong. {given}: {where}. What is expected: {kind}."
         )
 
-
     def _calls(self, called):
         """The verdict on a program whose results are right, from the names of its calls; None when they will do."""
         for name in sorted(called & set(self.reserved)):
@@ -146,7 +116,71 @@ class ProgramExercise:
         return None
 
 
-def _read(result, expected):
+def no_program(answer):
+    """The verdict on an answer that is no function program(ctx, x), or one with gaps; None when it can be run."""
+    if reading.unanswered(answer):
+        return Verdict(False, "no answer yet: put a function, program(ctx, x), there.", "unanswered")
+    if not callable(answer):
+        said = reading.shown(answer)
+        return Verdict(
+            False,
+            f"not yet: you answered {said}. What is expected: a function, program(ctx, x), without calling it.",
+            "kind",
+        )
+    try:
+        inspect.signature(answer).bind("ctx", "x")
+    except TypeError:
+        return Verdict(
+            False,
+            "not yet: the function cannot be called as program(ctx, x); it takes these two arguments.",
+            "arguments",
+        )
+    except ValueError:
+        pass  # a builtin that does not tell: the ranks will
+    if line := _gap(answer):
+        return Verdict(False, f"no answer yet: three dots still stand in line {line} of the program.", "unanswered")
+    return None
+
+
+def _gap(program):
+    """The line of a function in which three dots stand in the place of code, or None; x[...] is no gap."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(program)))
+    except (OSError, TypeError, SyntaxError):  # there is no source, or it is a piece of a longer line
+        return None
+    if not isinstance(tree.body[0], ast.FunctionDef):  # a lambda, in the line where it stands
+        return None
+    fine = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            fine.update(map(id, ast.walk(node.slice)))
+        elif isinstance(node, ast.Return):
+            fine.add(id(node.value))  # what is returned is looked at when the program has run
+    dots = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value is ... and id(n) not in fine)
+    return min((node.lineno for node in dots), default=None)
+
+
+def run_quietly(body, *args, ranks, timeout):
+    """The Run of `body(ctx, *args)` on so many ranks, which prints no report; a Verdict when it cannot be sent."""
+    from collectlab.launcher.ranks import run
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # the report is part of the verdict
+            return run(body, *args, ranks=ranks, device="cpu", timeout=timeout)
+    except TypeError as error:
+        return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
+
+
+def ended_badly(run, where, timeout):
+    """The verdict on a run that failed or was not done in time, `where` being such as "on 3 ranks"."""
+    hangs = run.status == "timeout"
+    what = f"is not done after {timeout:g} s" if hangs else "fails"
+    lines = without_times(run.report())[hangs:]  # the first line of a timeout says no more than this one
+    said = "\n".join([f"not yet: {where} the program {what}.", *lines])
+    return Verdict(False, said, "hangs" if hangs else "fails")
+
+
+def read_result(result, expected):
     """What a rank returned, as reading.read gives it."""
     if result is None:
         raise reading.NotAnAnswer("None is what comes back from a function without a return")
@@ -193,13 +227,13 @@ def _checked(ctx, program, x):
     return program(ctx, x), comm.names
 
 
-def _without_times(report):
+def without_times(report):
     """The lines of a run's report, but for what differs from one time to the next, and for lines of this file."""
     report = re.sub(r" after [\d.]+ s(?=:)|, for [\d.]+ s", "", report)
-    ours = "run.log(", f"which called {Path(__file__).name}"
+    ours = "run.log(", *(f"which called {file.name}" for file in Path(__file__).parent.glob("on_*.py"))
     return [line for line in report.splitlines() if not any(words in line for words in ours)]
 
 
-def _and(numbers):
+def listed(numbers):
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,374 @@
+"""Exercises whose answer is a kernel: it is simulated under many schedules, then run on real ranks."""
+
+import linecache
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collectlab.exercises import on_ranks, reading
+from collectlab.exercises.exercise import Verdict
+from collectlab.exercises.on_ranks import listed
+from collectlab.fabric.per_rank import per_rank
+
+_MOST_STEPS = 20_000  # of all ranks in one run: a right kernel of these sizes takes some hundred
+_KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
+
+
+def digits(nranks, count):
+    """One int64 array per rank: rank r's element i is (10 + i) * 100**r, two digits that no other rank uses."""
+    return [(10 + np.arange(count)) * 100**rank for rank in range(nranks)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How a kernel went wrong, in the first run in which it did.
+
+    kind      "raised", "endless", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race",
+              "wrong", "input" (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package
+              was called), "bytes" (too many were moved) or "silent" (none was)
+    nranks, count, schedule   of that run
+    call      0, or 1 when two calls were made and the second one is concerned
+    text      the report on it, in lines; "" where there is none
+    results   what each rank returned from that call, or None
+    races     of the run
+    """
+
+    kind: str
+    nranks: int
+    count: int
+    schedule: int | None = None
+    call: int = 0
+    text: str = ""
+    results: list | None = None
+    races: list = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KernelMistake:
+    """A wrong kernel, recognised by how it goes wrong.
+
+    shows    from the Finding to whether this is the mistake
+    message  the sentence; the finding's text follows it
+    """
+
+    name: str
+    shows: Callable
+    message: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is tried: inputs[k] and expected[k] belong to call k, one array per rank; budget is bytes per rank."""
+
+    nranks: int
+    count: int
+    inputs: list
+    expected: list
+    budget: list | None
+
+
+@dataclass(frozen=True)
+class KernelExercise:
+    """Call it with a function ``program(ctx, x)`` made of windows and signals: a Verdict comes back.
+
+    question  for the learner
+    expected  from the inputs, one array per rank, to the right results, one array per rank
+    why       one sentence about a right program
+    mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by how it goes wrong), in the order of trying
+    inputs    (nranks, count) -> one array per rank
+    budget    (nranks, count, itemsize, rank) -> the Card of a call, or the bytes a rank may move to and from peers
+    ranks, lengths, schedules   are simulated each with each: first one call, then two in a row on the same windows
+    on_ranks  how many real ranks make the two calls at the end
+    timeout   seconds after which the simulations, or the real run, count as hanging
+
+    Both parts run in processes of their own, so a program that never ends is ended. ctx.comm is None in both.
+    """
+
+    question: str
+    expected: Callable
+    why: str
+    mistakes: tuple
+    inputs: Callable = digits
+    budget: Callable | None = None
+    ranks: tuple = (2, 3, 5, 7, 1)
+    lengths: tuple = (6, 7, 10, 1, 0)
+    schedules: tuple = (None, 1, 2, 3)
+    on_ranks: int = 3
+    timeout: float = 10.0
+
+    def __call__(self, program):
+        for verdict_on in (on_ranks.no_program, self._simulate, self._run):
+            if (verdict := verdict_on(program)) is not None:  # a wrong one is false
+                return verdict
+        return self._right()
+
+    def __repr__(self):
+        return f"{self.question} Answer with a function, program(ctx, x)."
+
+    def _right(self):
+        tried = f"{listed(sorted(self.ranks))} simulated ranks with {listed(sorted(self.lengths))} elements"
+        return Verdict(
+            True, f"right on {tried}, in one call and in two, and on {self.on_ranks} real ranks: {self.why}"
+        )
+
+    def _simulate(self, program):
+        """The verdict after the simulated runs, or None when all are right."""
+        cases = [self._case(nranks, count) for nranks in self.ranks for count in self.lengths]
+        done = on_ranks.run_quietly(_simulated, program, cases, self.schedules, ranks=1, timeout=self.timeout)
+        if isinstance(done, Verdict):
+            return done
+        if not done.ok:
+            return _of_simulation(on_ranks.ended_badly(done, self._where(*_reached(done.log(0))), self.timeout))
+        finding = done.results[0]
+        if finding is None:
+            return None
+        return self._said(finding, self._where(finding.nranks, finding.count, finding.call))
+
+    def _run(self, program):
+        """The verdict after two calls on real ranks, or None when all is right."""
+        case = self._case(self.on_ranks, self.lengths[1], np.float64)
+        where = f"right in the simulator, but on {self.on_ranks} real ranks with {_elements(case.count)} of float64"
+        xs = per_rank(list(zip(*case.inputs, strict=True)))
+        done = on_ranks.run_quietly(_called, program, xs, ranks=self.on_ranks, timeout=self.timeout)
+        if isinstance(done, Verdict):
+            return done
+        if not done.ok:
+            return on_ranks.ended_badly(done, where, self.timeout)
+        finding = _judged(case, None, done.results, done.trace)
+        return None if finding is None else self._said(finding, where)
+
+    def _case(self, nranks, count, dtype=None):
+        xs = [x if dtype is None else x.astype(dtype) for x in self.inputs(nranks, count)]
+        inputs = [xs, [2 * x for x in xs]]
+        budget = self.budget and [self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)]
+        budget = budget and [getattr(allowed, "nbytes", allowed) for allowed in budget]
+        return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget)
+
+    def _where(self, nranks, count, call):
+        """In words: where it went wrong first, and how far the program is right."""
+        at = f"on {nranks} rank{'s' * (nranks != 1)} with {_elements(count)}"
+        ranks, lengths = self.ranks[: self.ranks.index(nranks)], self.lengths[: self.lengths.index(count)]
+        if call:
+            return f"every single call is right, but in two calls on the same windows, {at},"
+        if ranks:
+            return f"right on {listed(ranks)} ranks, but {at}"
+        return f"right with {listed(lengths)} elements, but {at}" if lengths else at
+
+    def _said(self, finding, where):
+        """The verdict on a finding."""
+        if finding.kind == "unanswered":
+            return Verdict(False, "no answer yet: the program still returns three dots.", "unanswered")
+        case = self._case(finding.nranks, finding.count)
+        xs, expected = case.inputs[finding.call], case.expected[finding.call]
+        said, name = _SAID.get(finding.kind), finding.kind
+        if finding.kind == "wrong":
+            said, name = _difference(finding.results, expected, self.inputs is digits and finding.call == 0), None
+        for mistake in self.mistakes:
+            if isinstance(mistake, KernelMistake):
+                found = mistake.shows(finding)
+            else:
+                found = finding.kind == "wrong" and all(map(reading.same, finding.results, mistake.wrong(xs)))
+            if found:
+                said, name = mistake.message, mistake.name
+                break
+        return Verdict(False, "\n".join([f"not yet: {where} {said}", *finding.text.splitlines()]), name)
+
+
+_SAID = {
+    "raised": "the program fails.",
+    "endless": "the program does not come to an end.",
+    "deadlock": "the ranks wait for ever.",
+    "kind": "what is returned cannot be read.",
+    "race": "two accesses to the same elements are in no order, so the result is a matter of luck.",
+    "input": "the result is right, but x is changed. Leave to the caller what belongs to the caller.",
+    "view": "a result changes after it was returned: it is still the memory of a window. Return a copy.",
+    "borrowed": "the result is right, but a kernel of collectlab made it. Write the steps by yourself.",
+    "bytes": "the result is right, but too many bytes are moved.",
+    "silent": "the result is right, but nothing was moved through a window.",
+}
+
+
+# in the process that simulates
+
+
+def _simulated(ctx, program, cases, schedules):
+    """The first Finding over all cases and schedules, of one call and then of two; None when there is none."""
+    for calls in (1, 2):
+        for case in cases:
+            ctx.log(f"\n{_REACHED}{case.nranks} {case.count} {calls - 1}")
+            for schedule in schedules:
+                finding = _look(program, case, schedule, calls)
+                if finding is not None:
+                    return finding
+    return None
+
+
+def _look(program, case, schedule, calls):
+    """The Finding of one simulated run."""
+    simulation = _bounded(case.nranks, schedule)
+    run = simulation.run(_called, (program, per_rank(list(zip(*case.inputs[:calls], strict=True)))))
+
+    def found(kind, text):
+        return Finding(kind, case.nranks, case.count, schedule, calls - 1, text)
+
+    if run.ok:
+        return _judged(case, schedule, run.results, run.trace)
+    if not simulation.errors:
+        return found("deadlock", "\n".join(run.report().splitlines()[1:]))
+    kind = "endless" if any(isinstance(error, _Endless) for error in simulation.errors.values()) else "raised"
+    report = run.report().splitlines()[1:]
+    end = next((i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line)), None)
+    return found(kind, "\n".join(report[:end]).replace(" raised _Endless: ", ": "))
+
+
+class _Endless(Exception):
+    """Raised in a rank that goes on and on."""
+
+
+def _bounded(nranks, schedule):
+    """A Simulation that raises _Endless after so many steps that no right kernel makes them."""
+    from collectlab.fabric.simulated import Simulation
+
+    class Bounded(Simulation):
+        steps = 0
+
+        def pause(self, rank):
+            self.steps += 1
+            if self.steps > _MOST_STEPS:
+                raise _Endless(f"after {_MOST_STEPS:,} steps it still goes on")
+            super().pause(rank)
+
+    return Bounded(nranks, schedule)
+
+
+# on every rank, simulated or not
+
+
+def _called(ctx, program, xs):
+    """For each call: what the program returned, a copy made at once, and whether it left its input alone."""
+    ctx.comm, calls = None, []
+    for x in xs:
+        given = x.copy()
+        y = program(ctx, x)
+        calls.append((y, y.copy() if isinstance(y, np.ndarray) else y, np.array_equal(given, x)))
+    return calls
+
+
+def _judged(case, schedule, ranks, trace):
+    """The Finding on a run in which every rank returned; `ranks` has one result of _called per rank."""
+    last = len(ranks[0]) - 1
+    races = trace.races()
+
+    def found(kind, text="", call=last, results=None):
+        return Finding(kind, case.nranks, case.count, schedule, call, text, results, races)
+
+    results = []
+    for call in range(last + 1):
+        returned = [calls[call][1] for calls in ranks]
+        if all(one is ... for one in returned):
+            return found("unanswered")
+        for rank, one in enumerate(returned):
+            expected = case.expected[call][rank]
+            try:
+                returned[rank] = on_ranks.read_result(one, expected)
+            except Exception as error:  # also of an object whose own methods raise
+                why = f"There, {error}. " if isinstance(error, reading.NotAnAnswer) else ""
+                kind = reading.expected_kind(expected)
+                said = f"rank {rank} returns {reading.shown(one)}. {why}What is expected: {kind}."
+                if not races:
+                    return found("kind", said, call)
+        results.append(returned)
+    if races:
+        return found("race", _with_lines(str(races[0]), races[0].first, races[0].second))
+    for call, returned in enumerate(results):
+        if not all(map(reading.same, returned, case.expected[call])):
+            return found("wrong", "", call, returned)
+    for rank, calls in enumerate(ranks):
+        for call, (y, copy, untouched) in enumerate(calls):
+            if not untouched:
+                return found("input", "", call)
+            if isinstance(y, np.ndarray) and not np.array_equal(y, copy):
+                return found("view", f"rank {rank}, call {call + 1} of {len(calls)}: {reading.shown(y)}")
+    if any(event.file.startswith(_KERNELS) for event in trace.events):
+        return found("borrowed")
+    return _over_budget(case, trace, last + 1, found)
+
+
+def _over_budget(case, trace, calls, found):
+    if case.budget is None:
+        return None
+    moved = [trace.measured(rank).nbytes for rank in range(case.nranks)]
+    for rank, (nbytes, allowed) in enumerate(zip(moved, case.budget, strict=True)):
+        if nbytes > calls * allowed:
+            each = " in two calls" if calls > 1 else ""
+            said = f"rank {rank} moves {nbytes} bytes to and from its peers{each}; {calls * allowed} are enough"
+            return found("bytes", said)
+    return found("silent") if sum(case.budget) and not sum(moved) else None
+
+
+def _with_lines(text, *events):
+    """The text of a race with the program's lines in the place of the name of its file."""
+    for file in {event.file for event in events}:
+        place = re.escape(os.path.basename(file)) + r", line (\d+)"
+        text = re.sub(place, lambda at, of=file: f"line {at[1]}:  {linecache.getline(of, int(at[1])).strip()}", text)
+    return text
+
+
+# words
+
+_REACHED = "case reached: "
+
+
+def _reached(log):
+    """(nranks, count, call) of the case in which the simulating process was."""
+    return map(int, re.findall(rf"^{_REACHED}(\d+) (\d+) (\d)$", log, re.MULTILINE)[-1])
+
+
+def _of_simulation(verdict):
+    """The same verdict, without words on the process that simulated all ranks."""
+    text = re.sub(r"\nrank 0 was not in an MPI call +\((.*)\)", r"\nit was in \1", verdict.text)
+    return Verdict(False, text.replace("\nfailed: rank 0 ", "\nthe process "), verdict.mistake)
+
+
+def _difference(results, expected, in_digits):
+    """Where wrong results differ first, and what that says."""
+    rank = next(r for r, result in enumerate(results) if not reading.same(result, expected[r]))
+    got, want = results[rank], np.asarray(expected[rank])
+    said = f"the result is wrong: rank {rank} returned {reading.shown(got)}"
+    if got.shape != want.shape:
+        return f"{said}, and {reading.expected_kind(want)} is expected."
+    if want.ndim != 1:
+        return f"{said}, and {reading.shown(want)} is expected."
+    at = int(np.flatnonzero(got != want)[0])
+    said += f". Its position {at} (counted from 0) is {reading.shown(got[at])}"
+    said += f", and {reading.shown(want[at])} is expected"
+    if in_digits and (parts := _parts(got[at], int(want[at]), len(results))):
+        said += f": {parts}"
+    return f"{said}."
+
+
+def _parts(got, want, nranks):
+    """What a sum of `digits` holds of each rank, where that differs from what it should hold."""
+    if not abs(float(got)) < 100**nranks:
+        return "such a number lies in a window before anything is stored there" if abs(float(got)) > 1e17 else ""
+    parts = []
+    for rank in range(nranks):
+        have, need = int(got) // 100**rank % 100, want // 100**rank % 100
+        if have == need:
+            continue
+        if not have:
+            parts.append(f"rank {rank}'s contribution is missing")
+        elif need and have == 2 * need:
+            parts.append(f"rank {rank}'s contribution is in it twice")
+        elif 10 <= have < 20:
+            parts.append(f"it holds rank {rank}'s element {have - 10}" + f" instead of {need - 10}" * bool(need))
+        else:
+            return ""
+    return "; ".join(parts)
+
+
+def _elements(count):
+    return f"{count} element{'s' * (count != 1)}"

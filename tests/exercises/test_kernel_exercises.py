@@ -1,0 +1,314 @@
+"""KernelExercise against right kernels and against kernels that go wrong in every way that it knows."""
+
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+from collectlab import kernels, semantics
+from collectlab.exercises import on_kernels
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_ranks import ProgramMistake
+from collectlab.kernels.mesh import all_reduce_cost
+
+SAMPLE = KernelExercise(
+    "Add the arrays of all ranks.",
+    expected=semantics.all_reduce,
+    why="every rank has the sum.",
+    mistakes=(
+        ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given."),
+        KernelMistake("no wait", lambda f: f.kind == "race" and "waits for no" in f.races[0].why, "nobody waits."),
+    ),
+    budget=all_reduce_cost,
+    timeout=60,
+)
+
+
+def right(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=2)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    total = data.remote_load(0)
+    for peer in range(1, ctx.nranks):
+        total = total + data.remote_load(peer)
+    ctx.barrier(signals, 1)
+    return total
+
+
+def pushed(ctx, x):
+    inbox, signals = ctx.window("inbox", (ctx.nranks, x.size), x.dtype), ctx.signals("s", rows=2)
+    for peer in range(ctx.nranks):
+        inbox.remote_store(peer, x, (ctx.rank, slice(0, x.size)))
+    ctx.barrier(signals, 0)
+    total = inbox.load().sum(axis=0)
+    ctx.barrier(signals, 1)
+    return total
+
+
+@pytest.mark.parametrize("program", (right, pushed, lambda ctx, x: right(ctx, x).tolist()))
+def test_a_right_kernel_passes(program):
+    verdict = SAMPLE(program)
+    assert verdict, verdict.text
+    assert verdict.text == (
+        "right on 1, 2, 3, 5 and 7 simulated ranks with 0, 1, 6, 7 and 10 elements, in one call and in two, and on 3 "
+        "real ranks: every rank has the sum."
+    )
+
+
+def its_own(ctx, x):
+    return x.copy()
+
+
+def raises(ctx, x):
+    if ctx.nranks > 2:
+        ctx.window("data", x.size, x.dtype).load(slice(0, x.size + 1))
+    return right(ctx, x)
+
+
+def never_notified(ctx, x):
+    signals = ctx.signals("s", rows=1)
+    if ctx.rank:
+        signals.wait(0, 0, 1)
+    return x.copy()
+
+
+def nothing_waits(ctx, x):
+    data = ctx.window("data", x.size, x.dtype)
+    data.store(x)
+    return sum(data.remote_load(peer) for peer in range(ctx.nranks))
+
+
+def reused_row(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=1)
+    total = ctx.window("total", x.size, x.dtype)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    if ctx.rank == 0:
+        total.store(sum(data.remote_load(peer) for peer in range(ctx.nranks)))
+    ctx.barrier(signals, 0)
+    return total.remote_load(0)
+
+
+def only_once(ctx, x):
+    """Right in one call; the second may store before everyone has read."""
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=1)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    return sum(data.remote_load(peer) for peer in range(ctx.nranks))
+
+
+def only_if_divisible(ctx, x):
+    total, n = right(ctx, x), x.size // ctx.nranks * ctx.nranks
+    return np.concatenate([total[:n], x[n:]])
+
+
+def only_two_ranks(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=2)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    total = data.remote_load(0) + data.remote_load(1 if ctx.nranks > 1 else 0)
+    ctx.barrier(signals, 1)
+    return total
+
+
+def own_twice(ctx, x):
+    return right(ctx, x) + x
+
+
+def another_element(ctx, x):
+    return right(ctx, x) + 100 * np.eye(1, x.size, dtype=x.dtype)[0]
+
+
+def never_stored(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=1)
+    ctx.barrier(signals, 0)
+    return data.remote_load(ctx.nranks - 1)
+
+
+def changes_x(ctx, x):
+    y = right(ctx, x)
+    x *= 3
+    return y
+
+
+def returns_the_window(ctx, x):
+    y = ctx.window("y", x.size, x.dtype)
+    y.store(right(ctx, x))
+    return y.local
+
+
+def twice_the_bytes(ctx, x):
+    right(ctx, x)
+    return right(ctx, x)
+
+
+SEEN = []
+
+
+def by_a_global(ctx, x):
+    """Works only where ranks share a process."""
+    SEEN.append(x)
+    signals = ctx.signals("s", rows=2)
+    ctx.barrier(signals, 0)
+    total = sum(SEEN[-ctx.nranks :])
+    ctx.barrier(signals, 1)
+    return total
+
+
+def by_the_kernel(ctx, x):
+    return kernels.mesh.all_reduce(ctx, x)
+
+
+def by_mpi(ctx, x):
+    return ctx.comm.allreduce(x)
+
+
+def steps_for_ever(ctx, x):
+    data = ctx.window("data", x.size, x.dtype)
+    while True:
+        data.load()
+
+
+def spins(ctx, x):
+    while ctx.nranks > 2:
+        pass
+    return right(ctx, x)
+
+
+def spins_and_swallows(ctx, x):
+    data = ctx.window("data", x.size, x.dtype)
+    while True:
+        try:
+            data.load()
+        except Exception:
+            pass
+
+
+def dies(ctx, x):
+    os._exit(3)
+
+
+def leaves(ctx, x):
+    raise SystemExit(2)
+
+
+def another_dtype(ctx, x):
+    data, signals = ctx.window("data", x.size, np.int64), ctx.signals("s", rows=2)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    total = sum((data.remote_load(peer) for peer in range(ctx.nranks)), np.zeros(x.size, np.int64))
+    ctx.barrier(signals, 1)
+    return total
+
+
+TWO = "on 2 ranks with 6 elements "
+WRONG = [
+    (its_own, "its own", f"not yet: {TWO}every rank returns what it was given."),
+    (raises, "raised", "not yet: right on 2 ranks, but on 3 ranks with 6 elements the program fails.\nrank 0 raised"),
+    (raises, "raised", "in raises:  ctx.window("),
+    (never_notified, "deadlock", f"{TWO}the ranks wait for ever.\nstuck: rank 1 waits for rank 0"),
+    (nothing_waits, "no wait", f'{TWO}nobody waits.\nrace on window "data", elements 0:6 of rank'),
+    (nothing_waits, "no wait", ":  data.store(x)\n"),
+    (reused_row, "race", "already gave it"),
+    (only_once, "race", f"every single call is right, but in two calls on the same windows, {TWO[:-1]}, two acc"),
+    (only_if_divisible, None, "not yet: right with 6 elements, but on 2 ranks with 7 elements the result is wrong"),
+    (only_if_divisible, None, "(counted from 0) is 16, and 1616 is expected: rank 1's contribution is missing."),
+    (only_two_ranks, None, "right on 2 ranks, but on 3 ranks with 6 elements the result is wrong"),
+    (own_twice, None, "rank 0's contribution is in it twice"),
+    (another_element, None, "it holds rank 1's element 1 instead of 0."),
+    (never_stored, None, "such a number lies in a window before anything is stored there"),
+    (changes_x, "input", f"{TWO}the result is right, but x is changed"),
+    (returns_the_window, "view", "in two calls on the same windows, on 2 ranks with 6 elements, a result changes"),
+    (twice_the_bytes, "bytes", "rank 0 moves 96 bytes to and from its peers; 48 are enough"),
+    (by_a_global, "silent", "the result is right, but nothing was moved through a window"),
+    (by_the_kernel, "borrowed", "a kernel of collectlab made it"),
+    (by_mpi, "raised", "AttributeError: 'NoneType' object has no attribute 'allreduce'"),
+    (steps_for_ever, "endless", f"not yet: {TWO}the program does not come to an end.\nrank 0: after 20,000 steps"),
+    (dies, "fails", f"{TWO}the program fails.\nthe process ended without returning, with exit code 3"),
+    (leaves, "fails", "the process left by sys.exit(2)"),
+    (another_dtype, "fails", "right in the simulator, but on 3 real ranks with 7 elements of float64 the program"),
+    (lambda ctx, x: None, "kind", "rank 0 returns None. There, None is what comes back from a function without"),
+    (lambda ctx, x: ctx.window("w", 2, int), "kind", "rank 0 returns a Window. There, that is"),
+    (lambda ctx, x: right(ctx, x)[:2], None, "and a list of 6 whole numbers is expected"),
+    (lambda ctx, x: ..., "unanswered", "no answer yet: the program still returns three dots"),
+    (lambda ctx: 3, "arguments", "program(ctx, x)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "mistake", "said"), WRONG)
+def test_a_wrong_kernel_is_told_what_is_wrong(program, mistake, said, capsys):
+    verdict = SAMPLE(program)
+    assert not verdict and said in verdict.text and verdict.mistake == mistake, verdict.text
+    assert capsys.readouterr() == ("", "")
+    assert "on_kernels.py" not in verdict.text and " at 0x" not in verdict.text
+
+
+@pytest.mark.parametrize("program", (spins, spins_and_swallows))
+def test_a_program_that_never_ends_is_ended(program):
+    verdict = dataclasses.replace(SAMPLE, timeout=2)(program)
+    assert verdict.mistake == "hangs"
+    where = "right on 2 ranks, but on 3 ranks" if program is spins else "on 2 ranks"
+    assert verdict.text.startswith(f"not yet: {where} with 6 elements the program is not done after 2 s.\nit was in ")
+    assert f"in {program.__name__}:  " in verdict.text
+
+
+def with_a_gap(ctx, x):
+    data = ctx.window("data", x.size, x.dtype)
+    data.store(x)
+    total = ...
+    return total
+
+
+def with_a_bare_gap(ctx, x):
+    for _ in range(ctx.nranks):
+        ...
+    return x
+
+
+def with_an_index(ctx, x):
+    y = right(ctx, x)
+    y[...] = y[..., :]
+    return y
+
+
+def test_three_dots_are_found_where_code_should_stand():
+    for program, line in ((with_a_gap, 4), (with_a_bare_gap, 3)):
+        verdict = SAMPLE(program)
+        assert verdict.text == f"no answer yet: three dots still stand in line {line} of the program."
+        assert verdict.mistake == "unanswered"
+    assert SAMPLE(with_an_index)
+
+
+@pytest.mark.parametrize("answer", (..., None, 3, "text", np.arange(3), [], len, object(), np.empty))
+def test_what_is_no_program_gets_a_sentence(answer):
+    verdict = SAMPLE(answer)
+    assert not verdict and verdict.text.startswith("no answer yet" if answer is ... else "not yet: ")
+
+
+def test_digits_leave_every_rank_two_of_its_own():
+    assert sum(on_kernels.digits(3, 2)).tolist() == [101010, 111111]
+
+
+EXERCISES = {
+    f"{lesson}.{name}": found
+    for lesson in cl.exercises.__all__
+    for name, found in vars(getattr(cl.exercises, lesson)).items()
+    if isinstance(found, KernelExercise)
+}
+
+
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
+def test_at_least_five_wrong_kernels_are_told_apart(exercise):
+    """By name and message; and those that are known by their results, by the results."""
+    assert len({m.name for m in exercise.mistakes}) == len({m.message for m in exercise.mistakes}) >= 5
+    inputs = [exercise.inputs(nranks, count) for nranks in exercise.ranks for count in exercise.lengths]
+    results = [[[np.asarray(y).tolist() for y in wrong(xs)] for xs in inputs] for wrong in by_value(exercise)]
+    assert all(a != b for a, b in itertools.combinations(results, 2))
+
+
+def by_value(exercise):
+    """What the wrong kernels that are known by their results return, and the right one."""
+    return [exercise.expected, *(m.wrong for m in exercise.mistakes if isinstance(m, ProgramMistake))]
