@@ -47,9 +47,20 @@ def no_other_user():
     return None if probe.returncode == 0 else "the user nobody may run no Python >= 3.11 with venv"
 
 
+def no_second_host():
+    if os.getuid() != 0:
+        return "only root may make network namespaces"
+    if shutil.which("ip") is None:
+        return "this machine has no ip (iproute2)"
+    probe = subprocess.run(["ip", "netns", "add", "collectlab-probe"], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "delete", "collectlab-probe"], capture_output=True)
+    return None if probe.returncode == 0 else probe.stderr.strip()
+
+
 NEEDS = {
     "gpu": Need(no_gpu, "on a machine with an NVIDIA GPU: conda env create -f environment.yml"),
     "mounts": Need(no_mounts, "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000"),
+    "second host": Need(no_second_host, "apt-get install iproute2, and ./launch/test as root"),
     "another user": Need(no_other_user, "apt-get install python3-venv"),
 }
 
