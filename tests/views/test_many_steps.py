@@ -8,7 +8,7 @@ import ipywidgets
 import numpy as np
 import pytest
 
-from collectlab import views
+from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
 
 XS = [np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])]
@@ -30,7 +30,14 @@ def step_rank_map():
     return view, lambda n: view.swap(0, 1)
 
 
-EVERY_VIEW = pytest.mark.parametrize("start", [step_ownership, step_payload_counter, step_rank_map])
+def step_arrivals():
+    view = views.arrivals(simulate(kernels.mesh.all_reduce, np.arange(4.0), ranks=3), step=5)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
+EVERY_VIEW = pytest.mark.parametrize(
+    "start", [step_arrivals, step_ownership, step_payload_counter, step_rank_map]
+)
 
 
 def widgets():

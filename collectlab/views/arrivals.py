@@ -1,0 +1,314 @@
+"""Signal rows made visible: who notified whom on which row and how far, and who waits for it."""
+
+from collections import Counter
+
+from collectlab.trace import Trace
+from collectlab.trace.events import NOTIFY, WAIT
+from collectlab.views import palette
+from collectlab.views.drawing import fitting, width_of
+from collectlab.views.view import SteppedView
+
+MOST_RANKS = 16
+MOST_ROWS = 6  # signal rows that are drawn; those around the row of the step
+MOST_COLUMNS = 30  # steps that are drawn; those around the step
+ORDER = "The steps stand in an order in which they can have happened: each wait after the notification it asks for."
+
+_MARGIN, _GAP, _LABEL, _LANE, _CELL = 14, 16, 46, 32, 34  # pixels
+
+
+def arrivals(run, signals=None, step=None):
+    """The arrival rows of a run's signals, step by step: an `Arrivals`.
+
+        views.arrivals(run)                          # the run's only signals
+        views.arrivals(run, "two_phase.all_reduce")  # one name among several
+
+    run      a Run, a SimulatedRun or a Trace, of 1 to 16 ranks
+    signals  the name that the program gave to `ctx.signals`; needed where the run has several
+    step     the state that is shown first, 0 to the number of notifications and waits; the default is the last
+
+    Each rank has a cell for each row and each writer, which counts how often that writer has notified it.
+    TypeError or ValueError name the argument that is not accepted.
+    """
+    return Arrivals(run, signals, step)
+
+
+class Arrivals(SteppedView):
+    """The view that `arrivals` returns. Its one setting is `step`: so many notifications and waits are over.
+
+    steps   the events, notifications and waits, in their order
+    rows    how many rows the signals have, as far as the run used them
+    """
+
+    def __init__(self, run, signals, step):
+        trace = run if isinstance(run, Trace) else getattr(run, "trace", None)
+        if not isinstance(trace, Trace):
+            raise TypeError(f"arrivals(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
+        self.nranks, self._events = trace.nranks, trace.events
+        if self.nranks > MOST_RANKS:
+            raise ValueError(f"arrivals(run): the run has {self.nranks} ranks; 1 to {MOST_RANKS} can be drawn")
+        stuck = getattr(run, "stuck", None) or {}
+        names = [e.name for e in self._events if e.kind in (NOTIFY, WAIT)] + [wait[1] for wait in stuck.values()]
+        self.signals = _chosen(signals, list(dict.fromkeys(names)))
+        self._places = [
+            at for at, e in enumerate(self._events) if e.kind in (NOTIFY, WAIT) and e.name == self.signals
+        ]
+        self.steps = [self._events[at] for at in self._places]
+        self._stuck = {rank: wait for rank, wait in stuck.items() if wait[1] == self.signals}
+        self.rows = 1 + max([e.row for e in self.steps] + [wait[2] for wait in self._stuck.values()])
+        self._states = self._every_state()
+        super().__init__(step=self.last if step is None else step)
+
+    @property
+    def last(self):
+        return len(self.steps)
+
+    def _check(self, settings):
+        step = settings["step"]
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
+            raise ValueError(f"arrivals: step is a whole number, 0 to {self.last}, not {step!r}")
+        return settings
+
+    def _controls(self, widgets):
+        return self._step_controls(widgets)
+
+    # What it shows. A cell is (owner, row, writer)
+
+    def count(self, owner, row, writer):
+        """How often `writer` has notified `owner` on `row` by now: int."""
+        return self._state[0][owner, row, writer]
+
+    def passed(self, owner, row, writer):
+        """The most that a wait of `owner` on that cell has asked for and got by now: int, 0 if there was none."""
+        return self._state[1][owner, row, writer]
+
+    def waiting(self):
+        """The ranks that cannot go on now: a dict from the rank to (row, writer, at_least)."""
+        return dict(self._state[2])
+
+    @property
+    def _state(self):
+        return self._states[self._settings["step"]]
+
+    def _every_state(self):
+        """For each state: the counts, the waits passed, and who waits for what."""
+        theirs = [[at for at, e in enumerate(self._events) if e.rank == rank] for rank in range(self.nranks)]
+        done, counts, passed, states = [0] * self.nranks, Counter(), Counter(), []
+        for place in [-1, *self._places]:
+            if place >= 0:
+                e = self._events[place]
+                if e.kind == NOTIFY:
+                    counts[e.peer, e.row, e.rank] += 1
+                else:
+                    cell = e.rank, e.row, e.peer
+                    passed[cell] = max(passed[cell], e.at_least)
+            waiting = {}
+            for rank, places in enumerate(theirs):
+                while done[rank] < len(places) and places[done[rank]] <= place:
+                    done[rank] += 1
+                wait = self._next_wait(rank, places[done[rank] :][:1])
+                if wait and counts[rank, wait[0], wait[1]] < wait[2]:
+                    waiting[rank] = wait
+            states.append((counts.copy(), passed.copy(), waiting))
+        return states
+
+    def _next_wait(self, rank, place):
+        """(row, writer, at_least) of the wait that the rank comes to next, or None if it does something else."""
+        if place:
+            e = self._events[place[0]]
+            return (e.row, e.peer, e.at_least) if e.kind == WAIT and e.name == self.signals else None
+        writer, _, row, at_least = self._stuck.get(rank, (None,) * 4)
+        return None if writer is None else (row, writer, at_least)
+
+    # In words
+
+    def _said(self, number):
+        """What step `number`, counted from 1, does."""
+        e = self.steps[number - 1]
+        if e.kind == NOTIFY:
+            count = self._states[number][0][e.peer, e.row, e.rank]
+            return f"rank {e.rank} notifies rank {e.peer} on row {e.row}; its cell there is now {count}"
+        count = self._states[number][0][e.rank, e.row, e.peer]
+        asked = f"row {e.row}, at least {e.at_least}"
+        return f"rank {e.rank} has waited for rank {e.peer}, {asked}; the cell is {count}"
+
+    def _waits_said(self):
+        said = [
+            f"rank {rank} waits for rank {writer}, row {row}, at least {at_least}; "
+            f"the cell is {self.count(rank, row, writer)}"
+            for rank, (row, writer, at_least) in self.waiting().items()
+        ]
+        return said or ["nobody waits"]
+
+    def caption(self):
+        number = self._settings["step"]
+        return f"State {number} of {self.last}: {self._said(number) if number else 'nobody has notified anybody'}."
+
+    def text(self):
+        number, ranks = self._settings["step"], range(self.nranks)
+        rows = [("at", "row", *(f"from rank {writer}" for writer in ranks))]
+        rows += [
+            (f"rank {owner}", f"{row}", *(self._cell_said(owner, row, writer) for writer in ranks))
+            for owner in ranks
+            for row in range(self.rows)
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        columns = self._columns()
+        steps = [f"{'>' if n == number else ' '} {n:>3}  {self._said(n)}{_line(self.steps[n - 1])}" for n in columns]
+        return "\n".join(
+            [
+                self._title(),
+                self.caption(),
+                "",
+                *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+                "",
+                *self._waits_said(),
+                "",
+                f"steps {columns.start} to {columns.stop - 1} of {self.last}:" if steps else "no steps",
+                *steps,
+                ORDER,
+            ]
+        )
+
+    def _title(self):
+        rows = "row 0" if self.rows == 1 else f"rows 0–{self.rows - 1}"
+        return f'arrivals on signals "{self.signals}", {rows}, {self.nranks} rank{"s" * (self.nranks > 1)}'
+
+    def _cell_said(self, owner, row, writer):
+        count, passed = self.count(owner, row, writer), self.passed(owner, row, writer)
+        if self.waiting().get(owner, ())[:2] == (row, writer):
+            return f"{count}, waits for {self.waiting()[owner][2]}"
+        if owner == writer and not count:
+            return "-"
+        return f"{count}, past its wait for {passed}" if passed else f"{count}"
+
+    def _columns(self):
+        """The numbers of the steps that are drawn: a range around the step that is shown."""
+        first = max(1, min(self._settings["step"] - MOST_COLUMNS // 2, self.last - MOST_COLUMNS + 1))
+        return range(first, min(first + MOST_COLUMNS, self.last + 1))
+
+    def _drawn_rows(self):
+        """The signal rows that are drawn: a range around the row of the step."""
+        now = self.steps[max(self._settings["step"], 1) - 1].row if self.steps else 0
+        first = max(0, min(now - MOST_ROWS // 2, self.rows - MOST_ROWS))
+        return range(first, min(first + MOST_ROWS, self.rows))
+
+    # As a picture
+
+    def _paint(self, drawing, static):
+        columns, rows, waits = self._columns(), self._drawn_rows(), self._waits_said()
+        ranks, room = range(self.nranks), self.WIDTH - 2 * _MARGIN
+        per_line = self.nranks if self.nranks <= 4 else 4 if self.nranks <= 8 else 2
+        panel = 44 + _CELL * len(rows) + _GAP
+        lanes, cells = 92, 92 + 24 + _LANE * self.nranks + 26
+        drawing.begin(cells + panel * -(-self.nranks // per_line) + 26)
+        drawing.label(_MARGIN, 20, fitting([self._title()], room, 14, "bold"), 14, "bold")
+        drawing.label(_MARGIN, 44, fitting([self.caption()], room, 10), 10)
+        told = "; ".join(waits)
+        few = f"{len(waits)} ranks wait: {', '.join(map(str, self.waiting()))}"
+        drawing.label(_MARGIN, 66, fitting([told, few], room, 10), 10, colour=palette.QUIET)
+        part = "" if len(columns) == self.last else f", {columns.start} to {columns.stop - 1} of {self.last}"
+        drawing.label(_MARGIN, lanes, f"what each rank does{part}", 10, "bold")
+        wide = min((room - _LABEL - 8) / max(len(columns), 1), 54)
+        for rank in ranks:
+            y = lanes + 16 + _LANE * rank
+            drawing.label(_MARGIN, y + _LANE / 2 - 2, f"rank {rank}")
+            for column, number in enumerate(columns):
+                self._step_box(drawing, rank, number, _MARGIN + _LABEL + 8 + column * wide, y, wide - 2, _LANE - 4)
+        part = "" if len(rows) == self.rows else f", rows {rows.start} to {rows.stop - 1} of 0 to {self.rows - 1}"
+        drawing.label(_MARGIN, cells - 12, f"how often each rank has been notified{part}", 10, "bold")
+        across = (room + _GAP) / per_line
+        for owner in ranks:
+            x, y = _MARGIN + owner % per_line * across, cells + owner // per_line * panel
+            self._panel(drawing, owner, rows, x, y, across - _GAP)
+        self._legend(drawing, cells + panel * -(-self.nranks // per_line) + 8)
+
+    def _step_box(self, drawing, rank, number, x, y, w, h):
+        """What the rank does in step `number`, or that it waits after it; later steps are only outlined."""
+        e, now = self.steps[number - 1], self._settings["step"]
+        if e.rank != rank:
+            if number <= now and rank in self._states[number][2]:
+                drawing.box(x, y + 4, w + 2, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
+                word = fitting(["waits", ""], w, 7)
+                drawing.label(x + w / 2, y + h / 2, word, 7, colour=palette.QUIET, align="center")
+            return
+        line = 2.5 if number == now else 1.0
+        ink, edge, dash = (palette.INK, palette.INK, "-") if number <= now else (palette.QUIET, palette.LINE, ":")
+        filled = e.kind == NOTIFY and number <= now
+        drawing.box(x, y, w, h, palette.tint(rank) if filled else palette.PAPER, edge, line, dash, layer=2)
+        asked = f" ≥{e.at_least}" if e.kind == WAIT else ""
+        words = [f"{'→' if e.kind == NOTIFY else '←'} {e.peer}", f"{e.peer}"]
+        drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", ink, "center")
+        words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"{e.row}{asked}", f"r{e.row}"]
+        drawing.label(x + w / 2, y + 21, fitting(words, w, 6), 6, "normal", ink, "center")
+
+    def _panel(self, drawing, owner, rows, x, y, wide):
+        """The cells of one rank: a line for each row, a column for each writer."""
+        w = (wide - _LABEL) / self.nranks
+        drawing.label(x, y + 9, f"rank {owner}", 9, "bold")
+        words = fitting(["notified by rank", "by rank", "by"], wide - 52)
+        drawing.label(x + wide, y + 9, words, colour=palette.QUIET, align="right")
+        for writer in range(self.nranks):
+            drawing.label(x + _LABEL + (writer + 0.5) * w, y + 27, f"{writer}", 8, align="center")
+        for line, row in enumerate(rows):
+            top = y + 38 + line * _CELL
+            drawing.label(x, top + _CELL / 2 - 2, f"row {row}", 8)
+            for writer in range(self.nranks):
+                self._cell(drawing, (owner, row, writer), x + _LABEL + writer * w, top, w - 3, _CELL - 5)
+
+    def _cell(self, drawing, cell, x, y, w, h):
+        owner, row, writer = cell
+        count, passed = self.count(*cell), self.passed(*cell)
+        waits = self.waiting().get(owner, ())[:2] == (row, writer)
+        if owner == writer and not count and not waits:
+            drawing.label(x + w / 2, y + h / 2, "–", 8, colour=palette.QUIET, align="center")
+            return
+        if count:
+            drawing.box(x, y, w, h, palette.tint(writer))
+            drawing.box(x, y + h - 4, w, 4, edge=palette.colour(writer), line=0.8, hatch=palette.hatch(writer))
+        frame = "waits" if waits else "passed" if passed else "arrived" if count else "none"
+        edge, line, dash = _FRAMES[frame]
+        drawing.box(x, y, w, h, edge=edge, line=line, dash=dash, layer=3)
+        ink = palette.INK if count else palette.QUIET
+        drawing.label(x + w / 2, y + 10, f"{count}", 9, "bold", ink, align="center")
+        if waits or passed:
+            asked = self.waiting()[owner][2] if waits else passed
+            words = [f"{'waits' if waits else 'passed'} ≥{asked}", f"≥{asked}"]
+            drawing.label(x + w / 2, y + 20, fitting(words, w - 4, 6), 6, align="center")
+
+    def _legend(self, drawing, y):
+        x = _MARGIN + 1
+        for frame, word in _WORDS.items():
+            edge, line, dash = _FRAMES[frame]
+            drawing.box(x, y - 6, 22, 12, edge=edge, line=line, dash=dash)
+            drawing.label(x + 29, y, word, 8, colour=palette.QUIET)
+            x += 50 + width_of(word, 8)
+
+
+# kind of cell: edge, line width, dash
+_FRAMES = {
+    "none": (palette.LINE, 1.0, ":"),
+    "arrived": (palette.INK, 1.0, "-"),
+    "passed": (palette.INK, 2.5, "-"),
+    "waits": (palette.INK, 2.0, "--"),
+}
+_WORDS = {
+    "none": "not notified yet",
+    "arrived": "notified",
+    "passed": "its wait is over",
+    "waits": "the rank waits here",
+}
+
+
+def _chosen(signals, names):
+    if not names:
+        raise ValueError("arrivals(run): the run has no notification and no wait: no signals, or not traced")
+    if signals is None and len(names) == 1:
+        return names[0]
+    if signals not in names:
+        wanted = "several signals" if signals is None else f"no signals {signals!r}"
+        raise ValueError(f"arrivals(run, signals): the run has {wanted}; choose one of {', '.join(map(repr, names))}")
+    return signals
+
+
+def _line(event):
+    return f"  (line {event.line})" if event.line else ""
