@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = getattr(sys, "_base_executable", sys.executable)  # not a virtual environment's
 
 # All that launch/ may ask of a machine beside Python: every Debian has these.
-TOOLS = """awk bash cat chmod cp cut df dirname env find flock getent grep head id mkdir mv readlink rm sed sh
+TOOLS = """awk bash cat chmod cut df dirname env find flock getent grep head id mkdir mv readlink rm sed sh
     sha256sum tail tee touch""".split()
 
 ECHO = """import json, os, sys
@@ -103,6 +103,20 @@ def executable(path, text):
     return path
 
 
+def lesson(source, output):
+    """The text of a notebook with one cell, executed."""
+    result = {
+        "output_type": "execute_result",
+        "metadata": {},
+        "execution_count": 1,
+        "data": {"text/plain": [output]},
+    }
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": 1, "source": [source]}
+    title = {"cell_type": "markdown", "id": "b", "metadata": {}, "source": ["# Größe"]}
+    cells = [title, cell | {"outputs": [result]}]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells})
+
+
 class Checkout:
     """A copy of what launch/ works on, and the bare machine that it is started on."""
 
@@ -115,11 +129,12 @@ class Checkout:
         for name, text in {
             "collectlab/__init__.py": "",
             "collectlab/__main__.py": ECHO,
-            "notebooks/00-first.ipynb": "{}",
-            "notebooks/01-second.ipynb": "{}",
+            "notebooks/00-first.ipynb": lesson("1 + 1", "2"),
+            "notebooks/01-second.ipynb": lesson("2 + 2", "4"),
+            "notebooks/pictures/one.png": "a picture",
             "tests/conftest.py": "",
         }.items():
-            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(text)
         (machine / "home").mkdir(parents=True)
         (machine / "tmp").mkdir()
@@ -143,6 +158,11 @@ class Checkout:
     @property
     def venv(self):
         return self.path / ".venv"
+
+    @property
+    def copy(self):
+        """The notebooks that the learner works on."""
+        return self.machine / "home" / "collectlab-notebooks"
 
     def command(self, *command, **environment):
         """Keyword arguments for subprocess; an environment variable given as None is unset."""

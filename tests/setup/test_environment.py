@@ -26,7 +26,7 @@ def test_a_second_start_installs_nothing_and_hands_arguments_on(ready):
     assert again["prefix"] == str(ready.venv)
     lab = ready.reached("launch/lab", "--port", "9000")
     assert lab["argv"][-3:] == ["--LabApp.default_url=/lab/tree/00-first.ipynb", "--port", "9000"]
-    assert f"--ServerApp.root_dir={ready.path / 'notebooks'}" in lab["argv"]
+    assert f"--ServerApp.root_dir={ready.copy}" in lab["argv"] and lab["cwd"] == str(ready.copy)
     assert "--ip=127.0.0.1" in lab["argv"] and ("--allow-root" in lab["argv"]) == (os.getuid() == 0)
     assert (ready.venv / "launch" / "log").stat() == log
     assert (ready.path / "builds").read_text() == "built\n"
@@ -42,7 +42,7 @@ def test_through_a_symbolic_link(ready, tmp_path):
     command = ready.command("launch/lab")
     command["args"] = [str(tmp_path / "lab")]
     result = subprocess.run(**command)
-    assert result.returncode == 0 and str(ready.path / "notebooks") in result.stdout
+    assert result.returncode == 0 and str(ready.copy) in result.stdout
 
 
 @pytest.mark.parametrize("script", ["lab", "test"])
