@@ -29,6 +29,13 @@ def _chunks(xs, op="sum"):
     return semantics.reduce_scatter_v(xs, Partition.uneven(xs[0].size, len(xs)), op)
 
 
+def _registered(ctx, x, op="sum"):
+    """two_phase.all_reduce_registered, its input stored where the trace sees it and its result copied."""
+    data = ctx.window("tensor", x.size, x.dtype)
+    data.store(x.reshape(-1))
+    return ctx.xp.asarray(two_phase.all_reduce_registered(ctx, data, op).copy()).reshape(x.shape)
+
+
 def _chain(nranks):
     return nranks - 1
 
@@ -41,6 +48,9 @@ KERNELS = {
     "mesh.all_reduce": Kernel(mesh.all_reduce, mesh.all_reduce_cost, semantics.all_reduce, _chain),
     "two_phase.all_reduce": Kernel(
         two_phase.all_reduce, two_phase.all_reduce_cost, semantics.all_reduce, _chain
+    ),
+    "two_phase.all_reduce_registered": Kernel(
+        _registered, two_phase.all_reduce_registered_cost, semantics.all_reduce, _chain
     ),
     "two_phase.reduce_scatter": Kernel(
         two_phase.reduce_scatter, two_phase.reduce_scatter_cost, _chunks, _chain
@@ -60,7 +70,7 @@ KERNELS = {
     ),
     "tree.broadcast": Kernel(tree.broadcast, tree.broadcast_cost, semantics.broadcast),
 }  # fmt: skip
-ALL_REDUCE = [name for name in KERNELS if name.endswith("all_reduce")]
+ALL_REDUCE = [name for name in KERNELS if ".all_reduce" in name]
 REDUCE = [name for name, kernel in KERNELS.items() if kernel.depth]
 
 

@@ -1,9 +1,10 @@
 """Broadcast down a binomial tree: each rank that has the vector passes it on, so the ranks that have it double.
 
 Every rank but the root reads N bytes once, N being the bytes of the vector; out of a rank's window go N bytes for
-each child, at most log2(nranks) of them instead of the root's nranks - 1 in a flat broadcast. Nothing is computed,
-so all ranks agree. A child tells its parent when it has read; a rank that has heard all its children may store
-again, so the window is free when the call returns.
+each child, at most ceil(log2(nranks)) times N, where a flat broadcast takes (nranks - 1) * N out of the root's. A
+rank's card counts its own waits, not the ranks above it whose turn comes first: up to log2(nranks) of them. Nothing
+is computed, so all ranks agree. A child tells its parent when it has read; a rank that has heard all its children
+may store again, so the window is free when the call returns.
 """
 
 from collectlab.cost import Card

@@ -216,6 +216,7 @@ def test_steps_are_what_the_docstrings_say():
         assert steps == {
             "mesh.all_reduce": {2},
             "two_phase.all_reduce": {2},
+            "two_phase.all_reduce_registered": {2},
             "ring.all_reduce": {2 * (nranks - 1) + 1},
             "recursive_doubling.all_reduce": {log2},
             "rabenseifner.all_reduce": {2 * log2},
