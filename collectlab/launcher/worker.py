@@ -321,10 +321,7 @@ def _stamp(file):
 def _device(wanted, names, rank, local_rank):
     """(device, array module) of this rank; raises when a GPU is asked for and none answers."""
     name = names[rank] if names else None
-    there = any(
-        os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
-    )
-    if wanted == "cpu" or (wanted == "auto" and not there):
+    if wanted == "cpu" or (wanted == "auto" and not _driver()):
         return name or f"cpu:{local_rank}", "numpy"
     try:
         import cupy
@@ -339,6 +336,17 @@ def _device(wanted, names, rank, local_rank):
             raise
         return name or f"cpu:{local_rank}", "numpy"
     return name or f"cuda:{index}", "cupy"
+
+
+def _driver():
+    """Whether NVIDIA's driver library is here; without it, CuPy need not be imported, which takes a second."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _unname_shared_memory():

@@ -1,7 +1,11 @@
-"""Which device a rank takes. A stand-in for CuPy says how many GPUs there are and notes which one is used."""
+"""Which device a rank takes. A stand-in for CuPy says how many GPUs there are and notes which one is used.
+
+Whether a driver is there, a rank finds by loading the driver's library; any library of that name stands in for it.
+"""
 
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +38,25 @@ def gpus(tmp_path, monkeypatch):
     def install(count):
         (tmp_path / "cupy.py").write_text(textwrap.dedent(STAND_IN).format(count=count))
         monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Let the ranks find a libcuda.so.1, or (False) one that is none."""
+
+    def install(works=True):
+        (tmp_path / "driver").mkdir()
+        library = tmp_path / "driver" / "libcuda.so.1"
+        if works:
+            lines = Path("/proc/self/maps").read_text().splitlines()
+            library.symlink_to(
+                next(line.split()[-1] for line in lines if "/libc." in line or "/libc-" in line)
+            )
+        else:
+            library.write_text("this is no library")
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
 
     return install
 
@@ -80,9 +103,47 @@ def test_cuda_without_a_gpu_says_what_answered(gpus, capsys):
     assert run.results == [None, None]
 
 
-def test_auto_falls_back_to_numpy_where_no_gpu_answers(gpus):
-    gpus("raise RuntimeError('no CUDA-capable device is detected')")
-    assert cl.run(where, ranks=2, device="auto").results[1][1] == "numpy"
+def test_auto_takes_the_gpus_that_answer(gpus, driver):
+    gpus("return 2")
+    driver()
+    run = cl.run(where, ranks=3)  # "auto" is the default
+    assert run.results == [("cuda:0", "cupy", [0]), ("cuda:1", "cupy", [1]), ("cuda:0", "cupy", [0])]
+    assert run.rank_map.devices == ("cuda:0", "cuda:1", "cuda:0")
+    assert "cupy" not in sys.modules
+
+
+NUMPY = [("cpu:0", "numpy", None), ("cpu:1", "numpy", None)]
+
+
+@pytest.mark.parametrize(
+    "count",
+    ["raise RuntimeError('no CUDA-capable device is detected')", "raise ImportError('libcuda')", "return 0"],
+)
+def test_auto_falls_back_to_numpy_where_a_driver_is_but_no_gpu_answers(gpus, driver, count):
+    gpus(count)
+    driver()
+    run = cl.run(where, ranks=2, device="auto")
+    assert run.ok and run.results == NUMPY
+    assert run.rank_map.devices == ("cpu:0", "cpu:1")
+
+
+def imported(ctx):
+    return "cupy" in sys.modules
+
+
+def test_auto_with_a_driver_and_without_cupy(driver, tmp_path, monkeypatch):
+    (tmp_path / "cupy.py").write_text("raise ImportError('no CuPy here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    driver()
+    run = cl.run(where, ranks=2, device="auto")
+    assert run.results == NUMPY and run.rank_map.devices == ("cpu:0", "cpu:1")
+
+
+def test_auto_without_a_driver_does_not_even_import_cupy(gpus, driver):
+    gpus("return 2")
+    driver(works=False)
+    assert cl.run(where, ranks=2, device="auto").results == NUMPY
+    assert cl.run(imported, ranks=2, device="auto").results == [False, False]
 
 
 @pytest.mark.parametrize("bad", ("gpu", "CPU", "", None, 0))
