@@ -19,7 +19,7 @@ def all_reduce(ctx, x, op="sum"):
     """The reduction of everyone's `x`, on every rank."""
     add, fold = combine(ctx, op), Fold(ctx.nranks)
     member, twin, last = fold.member(ctx.rank), fold.twin(ctx.rank), fold.steps + 1
-    signals = ctx.signals("recursive_doubling", rows=last + 1)
+    signals = ctx.signals("recursive_doubling", rows=last + 1)  # 0 and last: twins
     slots = ctx.window(f"recursive_doubling.{signals.generation % 2}", (last + 1) * x.size, x.dtype)
 
     def give(peer, step, value):

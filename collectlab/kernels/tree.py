@@ -21,7 +21,7 @@ def broadcast(ctx, x, root=0):
     signals = ctx.signals(f"tree.root{root}", rows=2)  # each root's calls are counted apart: another tree
 
     if parent is None:
-        y = x.flatten()
+        y = ctx.xp.asarray(x).flatten()
     else:
         signals.wait(parent, 0, signals.generation)
         y = data.remote_load(parent)
