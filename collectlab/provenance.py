@@ -27,7 +27,7 @@ and the element is called unreadable, as are elements that no collective wrote.
 
 import operator
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
 import numpy as np
@@ -78,13 +78,20 @@ def read(array, nranks):
     return [_read(row) for row in _rows("read", "array", array, words(nranks))]
 
 
-def misplacements(got, want):
+def misplacements(got, want, first=0, count=0):
     """Where results differ from what they should be: a list of ``Misplacement``, in the order of the elements.
 
     got, want  one array per rank, or None for a rank without a result; both hold identified elements, whole or
                summed. Neighbouring elements with the same fault are one Misplacement.
+    first, count  where a program was called several times, each time with the next `count` elements of every rank:
+               `want` is what the call with those from `first` on returns; those of other calls are said to be of them
     """
     nranks = len(want)
+
+    def read_at(row):
+        held = _read(row)
+        return held if held == UNREADABLE else Counter({(rank, i - first): n for (rank, i), n in held.items()})
+
     if len(got) != nranks:
         raise ValueError(f"misplacements: got has {len(got)} results and want {nranks}; each has one per rank")
     width = words(nranks)
@@ -95,13 +102,13 @@ def misplacements(got, want):
         common = min(len(have), len(need))
         wrong = np.flatnonzero((have[:common] != need[:common]).any(axis=1)).tolist()
         for at in [*wrong, *range(common, max(len(have), len(need)))]:
-            should = _read(need[at]) if at < len(need) else ABSENT
+            should = read_at(need[at]) if at < len(need) else ABSENT
             if should == UNREADABLE:
                 raise ValueError(f"misplacements: element {at} of want[{rank}] is no sum of identified elements")
-            holds = _read(have[at]) if at < len(have) else ABSENT
-            one = Misplacement(rank, at, at + 1, should, holds, nranks)
+            holds = read_at(have[at]) if at < len(have) else ABSENT
+            one = Misplacement(rank, at, at + 1, should, holds, nranks, count)
             if found and found[-1]._goes_on(one):
-                found[-1] = Misplacement(rank, found[-1].start, at + 1, found[-1].should, found[-1].holds, nranks)
+                found[-1] = replace(found[-1], stop=at + 1)
             else:
                 found.append(one)
     return found
@@ -122,6 +129,8 @@ class Misplacement:
 
     should, holds  of the first of them, (rank, index) -> how often; the indices rise by one with each further
                    element. ABSENT stands for an element that is not there, UNREADABLE for one that cannot be read
+    count          elements of a rank in one of several calls, 0 for a single one: an index below 0 is of the call
+                   before, one from count on of the next
     """
 
     rank: int
@@ -130,6 +139,7 @@ class Misplacement:
     should: dict
     holds: dict
     nranks: int
+    count: int = 0
 
     def __str__(self):
         several = self.stop - self.start > 1
@@ -143,6 +153,15 @@ class Misplacement:
         if self.holds == UNREADABLE:
             return f"{where}: {hold} no sum of identified elements; {right}"
         return f"{where}: {self._difference(hold)}; {right}"
+
+    def part(self, start, stop):
+        """The same fault of fewer elements."""
+        ahead = start - self.start
+        should, holds = (
+            items if items in (ABSENT, UNREADABLE) else Counter({(r, i + ahead): n for (r, i), n in items.items()})
+            for items in (self.should, self.holds)
+        )
+        return replace(self, start=start, stop=stop, should=should, holds=holds)
 
     def _goes_on(self, other):
         """Whether the other follows this one with the same fault."""
@@ -164,6 +183,8 @@ class Misplacement:
             again = f" and once more {self._sum(more).removeprefix('the sum of ')}" if more else ""
             return f"{hold} {self._sum(whole)}{again}"
         missing = sorted(should.keys() - holds.keys())
+        if len(should) > 2 and [*holds] == [(self.rank, min(should)[1])] and holds <= should:
+            return f"{hold} only its own contribution"
         if len(holds) < len(missing) and holds <= should:
             return f"{hold} only {self._short(sorted(holds))}"
         ranks_of = {}  # what is said -> the ranks of which it is said
@@ -195,14 +216,15 @@ class Misplacement:
         """Everyone's element at an index where nothing should be, if that is in the sum; else None."""
         for index in sorted({index for _, index in holds} - {index for _, index in self.should}):
             whole = Counter({(rank, index): 1 for rank in range(self.nranks)})
-            if self._everyones(self.should) and whole <= holds:
+            if self.everyones(self.should) and whole <= holds:
                 return whole
         return None
 
-    def _everyones(self, items):
+    def everyones(self, items):
         """Whether the items are the same element of every rank, once each."""
         return (
-            self.nranks > 1
+            items not in (ABSENT, UNREADABLE)
+            and self.nranks > 1
             and {rank for rank, _ in items} == set(range(self.nranks))
             and len({index for _, index in items}) == 1
             and set(items.values()) == {1}
@@ -213,7 +235,7 @@ class Misplacement:
             return "no sum of identified elements"
         if not items:
             return "nothing (zeros)"
-        if self._everyones(items):
+        if self.everyones(items):
             return f"the sum of everyone{_S} {self._elements(min(items)[1])}"
         each = [self._item(rank, index, times) for (rank, index), times in sorted(items.items())]
         return ("the sum of " if len(each) > 1 else "") + _and(each)
@@ -222,7 +244,11 @@ class Misplacement:
         return f"rank {rank}{_S} {self._elements(index)}{_often(times)}"
 
     def _elements(self, first):
-        return f"element{'s' * (self.stop - self.start > 1)} {self._span(first)}"
+        of = ""
+        if self.count and not 0 <= first < self.count:
+            of = " of the call before" if first < 0 else " of the next call"
+            first %= self.count
+        return f"element{'s' * (self.stop - self.start > 1)} {self._span(first)}{of}"
 
     def _span(self, first):
         length = self.stop - self.start

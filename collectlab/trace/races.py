@@ -69,12 +69,16 @@ class Race:
 
     @property
     def key(self):
-        """What is the same for all instances of this race: the window, and the two accesses by rank, kind and line."""
-        sides = ((e.rank, e.kind, e.file, e.line) for e in (self.first, self.second))
-        return (self.window, self.owner, *sorted(sides))
+        """What this race has in common with its repetitions."""
+        return key(self.first, self.second)
 
     def __str__(self):
         return "\n".join([*self.lines, f"mend: {self.mend}"])
+
+
+def key(a, b):
+    """The window, and rank, kind and line of each: two racing pairs with the same are one race."""
+    return (a.name, a.peer, *sorted((e.rank, e.kind, e.file, e.line) for e in (a, b)))
 
 
 def find(trace):
@@ -82,9 +86,8 @@ def find(trace):
     races, seen, mine = [], set(), None
     for before, at, both in pairs(trace):
         a, b = trace.events[before], trace.events[at]
-        key = (b.peer, b.name, *sorted(((a.rank, a.kind, a.file, a.line), (b.rank, b.kind, b.file, b.line))))
-        if key not in seen:
-            seen.add(key)
+        if key(a, b) not in seen:
+            seen.add(key(a, b))
             mine = mine or _Steps(trace)
             first, second = mine.meant(before, at, both)
             steps = (mine.number[first], mine.number[second])
@@ -186,7 +189,8 @@ class _Steps:
         if again and wait.cause:
             return why, "give the second barrier a row of its own"
         if again and self._repeats(at):
-            return why, f"let that wait ask for signals.generation, which rises with each call (here {again[0].at_least})"
+            raised = f"which rises with each call (here {again[0].at_least})"
+            return why, f"let that wait ask for signals.generation, {raised}"
         if again:
             return why, f"give the second barrier a row of its own, or let its wait ask for {again[0].at_least}"
         if unheard:

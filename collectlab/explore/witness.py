@@ -1,0 +1,269 @@
+"""The witness of a race: a schedule in which it changes what a rank ends with.
+
+The search turns races round. Of two accesses that race in a run, the rank that made the first is delayed just before
+it; the other access then comes first, since nothing makes it wait. That is one more delay in the number of the
+schedule (see fabric/simulated.py), so runs with one delay are tried before runs with two. Random schedules follow.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectlab.explore.schedules import frozen, outcome
+from collectlab.fabric.simulated import Simulation, delayed, simulate
+from collectlab.trace.events import BARRIER, LOAD, STORE, Event, spell
+from collectlab.trace.races import Race, key, pairs
+
+_MOST_DELAYED = 0.75  # of the tries: the rest is drawn at random
+_ENOUGH = 6  # schedules that do harm: the one that turns the fewest races round is shown
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A race, and a schedule in which it does harm; true when one was found.
+
+    schedule  its number, for cl.simulate(program, ..., schedule=number); None when none was found
+    step      the place in that run's trace at which it goes wrong: `event` is there, `late` should have come first
+    rank      a rank that ends otherwise in that run: with `holds` instead of `instead`
+    tried     how many schedules were tried
+    """
+
+    race: Race
+    tried: int
+    schedule: int | None = None
+    step: int | None = None
+    event: Event | None = None
+    late: Event | None = None
+    rank: int | None = None
+    holds: object = None
+    instead: object = None
+
+    def __bool__(self):
+        return self.schedule is not None
+
+    def __str__(self):
+        if not self:
+            return f"none of {self.tried} schedules tried changed the result: the race is there, and did no harm"
+        holds, instead = _difference(self.holds, self.instead)
+        return "\n".join(
+            [
+                f"a schedule in which it does harm: number {self.schedule}; "
+                f"rank {self.rank} then {holds} instead of {instead}",
+                f"    step {self.step}: {self.event} before {_late(self.event, self.late)}",
+            ]
+        )
+
+
+def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
+    """A Witness of `race`, or of the first race of a run; None when a run has no race, which proves it for all.
+
+    expected  what the ranks should end with, in rank order; None: what they end with when they go in step, each rank
+              one step in turn
+    tries     how many schedules are tried at most
+    """
+    base = simulate(program, *args, ranks=ranks)
+    if race is None:
+        races = base.trace.races()
+        if not races:
+            return None
+        race = races[0]
+    step_by_step = InStep(ranks).run(program, args)
+    right = expected if expected is not None else outcome(step_by_step)[0]
+    in_order = differs(step_by_step, right) is None
+    orders = {name: event.rank for event, name in _races(step_by_step.trace)} if in_order else {}
+    tried, harmful = 0, []
+    for schedule in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED)):
+        if tried == tries or len(harmful) == _ENOUGH:
+            break
+        tried += 1
+        run = simulate(program, *args, ranks=ranks, schedule=schedule)
+        turned = _turned(run.trace, race, orders)
+        rank = turned and _harmed(run, right, turned[0])
+        if rank is not None:
+            others = sum(a.rank != orders.get(name, a.rank) for a, name in _races(run.trace)) if orders else 0
+            harmful.append((others, tried, run, rank, *turned))
+    if not harmful:
+        return Witness(race, tried)
+    _, _, run, rank, step, late = min(harmful, key=lambda found: found[:2])
+    at = run.trace.events[step]
+    return Witness(race, tried, run.schedule, step, at, late, rank, _ended(run, rank), right[rank])
+
+
+class InStep(Simulation):
+    """A run in which the ranks go in step: one step each, in turn."""
+
+    def pause(self, rank):
+        """Let the next one go on."""
+        self.hub.switch()
+
+
+class _Counted(Simulation):
+    """A run that notes who made each step."""
+
+    def __init__(self, nranks, schedule):
+        super().__init__(nranks, schedule)
+        self.turns = []
+
+    def pause(self, rank):
+        super().pause(rank)
+        self.turns.append(rank)
+
+
+def _candidates(program, args, ranks, race, most):
+    """Numbers of schedules: those that turn races round, `most` of them, and random ones."""
+    todo, seen, given = deque([()]), set(), 0
+    while todo and given < most:
+        delays = todo.popleft()
+        run = _Counted(ranks, delayed(delays))
+        done = run.run(program, args)
+        given += 1
+        yield run.schedule if delays else delayed([max(1, len(run.turns))])  # at the last step it changes nothing
+        at = _steps(done.trace, run.turns)
+        events = done.trace.events
+        turned = {(key(events[a], events[b]) != race.key, at[a]) for a, b, _ in pairs(done.trace)}
+        for _, step in sorted(turned):
+            further = (*(d for d in delays if d <= step), step)
+            if further not in seen:
+                seen.add(further)
+                todo.append(further)
+    schedule = 0
+    while True:
+        yield schedule
+        schedule += 1
+
+
+def _steps(trace, turns):
+    """Place of an event in the trace -> which step of the run it was, counted from 1."""
+    at = {}
+    for step, rank in enumerate(turns, 1):
+        at.setdefault(rank, []).append(step)
+    made = [0] * trace.nranks
+    found = {}
+    for i, event in enumerate(trace.events):
+        if event.kind != BARRIER:
+            found[i] = at[event.rank][made[event.rank]]
+            made[event.rank] += 1
+    return found
+
+
+def _races(trace):
+    """Every two accesses that race: (the earlier one, what the two are called in any run of the program)."""
+    numbers, made = [], [0] * trace.nranks
+    for event in trace.events:
+        numbers.append((event.rank, made[event.rank]))
+        made[event.rank] += event.kind != BARRIER
+    for a, b, _ in pairs(trace):
+        yield trace.events[a], frozenset((numbers[a], numbers[b]))
+
+
+def _turned(trace, race, orders):
+    """(place, the access that should have come first) where this race goes wrong first; None where it does not.
+
+    orders  what two accesses are called -> the rank that comes first in a run that is right
+    """
+    wrong = []
+    for (a, b, _), (event, name) in zip(pairs(trace), _races(trace), strict=True):
+        if key(event, trace.events[b]) == race.key and event.rank != orders.get(name, race.first.rank):
+            wrong.append((a, b))
+    if not wrong:
+        return None
+    step, late = min(wrong)
+    return step, trace.events[late]
+
+
+def _harmed(run, right, step):
+    """A rank that ends otherwise than it should: the one that makes the step if it does; None if none does."""
+    first = differs(run, right)
+    maker = run.trace.events[step].rank
+    return maker if first is not None and differs(run, right, maker) is not None else first
+
+
+def differs(run, right, rank=None):
+    """The first rank (or `rank`) that does not end with what is right; None when it does."""
+    for r in range(len(right)) if rank is None else [rank]:
+        if r in run.errors or r in run.stuck or not same(run.results[r], right[r]):
+            return r
+    return None
+
+
+def same(got, want):
+    """Whether a result is what it should be; floating-point numbers may differ by what an order of sums does.
+
+    The bound is the square root of the dtype's epsilon times the largest number that should be there: far above any
+    rounding of sums this short, far below a wrong element.
+    """
+    if isinstance(want, list | tuple) and isinstance(got, list | tuple):
+        return len(got) == len(want) and all(map(same, got, want))
+    if want is None or got is None or isinstance(want, dict):
+        return frozen(got) == frozen(want)
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return False
+    if got.dtype.kind not in "fc" and want.dtype.kind not in "fc":
+        return bool(np.array_equal(got, want))
+    eps = max(np.finfo(a.dtype).eps for a in (got, want) if a.dtype.kind in "fc")
+    wide = np.result_type(want, np.float64)
+    most = np.max(np.abs(want.astype(wide)), initial=1, where=np.isfinite(want))
+    return np.allclose(got.astype(wide), want.astype(wide), rtol=0, atol=eps**0.5 * most, equal_nan=True)
+
+
+def _ended(run, rank):
+    if rank in run.errors:
+        return run.errors[rank]
+    return "stuck" if rank in run.stuck else run.results[rank]
+
+
+def _difference(holds, instead):
+    """What a rank ends with, and what it should, in few words: arrays from where they part."""
+    if isinstance(holds, Exception):
+        return f"raises {type(holds).__name__}: {holds}", "going on"
+    if isinstance(holds, str) and holds == "stuck":
+        return "waits for ever", "going on"
+    where, got, want = part(holds, instead)
+    return f"ends with {got}{where}", want
+
+
+def part(got, want):
+    """(where two results part, " in call 2, element 3:" style words; the one from there on; the other)."""
+    if isinstance(want, list | tuple) and isinstance(got, list | tuple) and len(got) == len(want):
+        for i, (a, b) in enumerate(zip(got, want, strict=True)):
+            if not same(a, b):
+                where, a, b = part(a, b)
+                return f" in item {i}{where}", a, b
+    if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and got.shape == want.shape and got.size:
+        a, b = got.reshape(-1), want.reshape(-1)
+        wrong = [i for i in range(a.size) if not same(a[i], b[i])]
+        if wrong:
+            start, stop = wrong[0], min(wrong[0] + 4, wrong[-1] + 1)
+            run = range(start, stop)
+            whole = (start, stop) == (0, a.size)
+            more = ", ..." if stop <= wrong[-1] else ""
+            shown = ["[" + ", ".join(map(_element, array[start:stop])) + f"{more}]" for array in (a, b)]
+            if all(map(_unwritten, a[start:stop])):
+                shown[0] = "memory that nobody has written"
+            return ("" if whole else f" in {spell(run)}"), *shown
+    return "", _short(got), _short(want)
+
+
+def _unwritten(x):
+    """Whether this is what simulated memory holds before anybody writes there."""
+    return (x.dtype.kind == "i" and x == np.iinfo(x.dtype).min + 1) or (x.dtype.kind == "f" and np.isnan(x))
+
+
+def _element(x):
+    return "unwritten" if _unwritten(x) else f"{x:.6g}" if x.dtype.kind == "f" else str(x)
+
+
+def _short(value):
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _late(event, late):
+    """The access that should have come first, said after `event`, which touches the same elements."""
+    verb = {STORE: "stores", LOAD: "loads"}[late.kind]
+    them = "it" if len(event.elements) == 1 else "them"
+    if list(late.elements) != list(event.elements):
+        them = spell(late.elements)
+    return f"rank {late.rank} {verb} {them}" + (f" at line {late.line}" if late.line else "")
