@@ -29,5 +29,12 @@ def __getattr__(name):
     return value
 
 
+def load_ipython_extension(shell):
+    """What `%load_ext collectlab` calls: it brings `%%ranks`."""
+    from collectlab.magic import RanksMagics
+
+    shell.register_magics(RanksMagics)
+
+
 def __dir__():
     return sorted({*globals(), *__all__})

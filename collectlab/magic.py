@@ -1,0 +1,187 @@
+"""`%%ranks`: a notebook cell that runs on every rank, in a namespace that stays.
+
+    %load_ext collectlab
+
+    %%ranks -n 4
+    total = comm.allreduce(rank)
+    total
+
+Names in the cell live on the ranks: `rank`, `nranks`, `comm`, `xp` and `ctx` are there from the start. What the
+ranks print, and the value of the last expression, is shown once where it is the same on all, and under its rank
+where it is not. `%ranks` says what is running; `%ranks stop` ends it.
+"""
+
+import sys
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from collectlab.launcher import cells
+from collectlab.launcher.ranks import launch
+
+
+class CellFailed(Exception):
+    """A cell that ended on some ranks with an error.
+
+    Its text is the same each time. IPython shows the details, which hold times and numbers of cells, in the
+    place of a traceback.
+    """
+
+    def __init__(self, text, details):
+        super().__init__(text)
+        self.details = details
+
+    def _render_traceback_(self):
+        return self.details.splitlines()
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The ranks behind `%%ranks`: one set for each notebook, started by the first cell."""
+
+    def __init__(self, shell):
+        super().__init__(shell)
+        self.ranks = None
+        self._labels = {}  # the file that a cell's code names -> "cell 7"
+
+    @magic_arguments()
+    @argument("-n", type=int, help="how many ranks; 4 at first, then as many as there are")
+    @argument("--ranks", help="the ranks that run the cell, for example 0,2; all by default")
+    @argument("--timeout", type=float, default=60.0, help="seconds after which the cell is ended; 60 by default")
+    @argument("--device", help="auto, cpu or cuda, when ranks are started; auto by default")
+    @argument("--site", help="where ranks are started")
+    @cell_magic("ranks")
+    def run_cell(self, line, cell):
+        """Run the cell on every rank."""
+        given = parse_argstring(self.run_cell, line)
+        if not given.timeout > 0:
+            raise UsageError(f"%%ranks --timeout {given.timeout:g}: seconds are accepted, more than 0")
+        source, number = f"\n{cell}", len(self.shell.user_ns["In"]) - 1  # its first line is the magic's
+        file, label = self.shell.compile.cache(source, number), f"cell {number}"
+        self._labels[file] = label
+        try:
+            statements, expression = cells.split(source, file)
+        except SyntaxError as error:
+            line = (error.text or "").strip()
+            said = f"SyntaxError: {error.msg}"
+            raise CellFailed(said, f"{said}\n    {label}, line {error.lineno}:  {line}") from None
+        ranks = self._started(given)
+        chosen = _chosen(given.ranks, ranks.nranks)
+        run = ranks.submit(cells.Cell(label, statements, expression, chosen), trace=False)
+        late = self._wait(run, ranks, given.timeout)
+        results = run.results
+        print(_once({r: _printed(run, r) + _line(results[r]) for r in chosen}), end="")
+        if not run.ok:
+            raise CellFailed(late or "the cell failed, and its ranks were ended", f"{late}{run.report()}\n{_LOST}")
+        errors = {rank: results[rank]["error"] for rank in chosen if results[rank]["error"]}
+        if errors:
+            raise CellFailed(*(self._told(errors, run.nranks, places) for places in (False, True)))
+
+    @line_magic("ranks")
+    def state(self, line):
+        """What is running: how many ranks, where, and which names the cells have made on them."""
+        if line.strip() == "stop":
+            if self.ranks is not None:
+                self.ranks.stop()
+                self.ranks = None
+            return
+        if line.strip():
+            raise UsageError(f"%ranks {line}: nothing, or stop, is accepted; a cell begins with %%ranks")
+        if self.ranks is None:
+            print("no ranks are running; a %%ranks cell starts them")
+            return
+        run = self.ranks.submit(cells.names, trace=False).wait()
+        print(run.rank_map)
+        names = {rank: f"names: {', '.join(names) or 'none yet'}" for rank, names in enumerate(run.results)}
+        print(_once(names), end="")
+
+    def _wait(self, run, ranks, timeout):
+        """Wait for a cell, and end it when it takes longer; returns what there is to say about that."""
+        run._told = True  # the report is part of the cell's error
+        run.wait(timeout)
+        if run.status != "running":
+            return ""
+        ranks.interrupt()
+        run.wait(None)
+        return f"the cell was not done after {timeout:g} s\n"
+
+    def _told(self, errors, nranks, with_places):
+        """Who raised what, and in which line of which cell."""
+        texts = {}
+        for rank, (name, message, places) in errors.items():
+            lines = [f"raised {name}: {message}"]
+            for file, line, function, text in places if with_places else ():
+                where = f"{self._labels.get(file, file)}, line {line}"
+                lines.append(f"    {where}{'' if function == '<module>' else f', in {function}'}:  {text}")
+            texts[rank] = "\n".join(lines)
+        return "\n".join(f"{_names(ranks, nranks)} {text}" for text, ranks in _alike(texts))
+
+    def _started(self, given):
+        """The ranks that are running, or new ones where others are asked for."""
+        now = self.ranks
+        nranks = given.n if given.n is not None else now.nranks if now else 4
+        if now is not None and nranks == now.nranks and not given.device and not given.site:
+            now.start()  # anew, when a cell has ended them
+            return now
+        started = launch(nranks, device=given.device or "auto", site=given.site)
+        if now is not None:
+            now.stop()
+            print("other ranks are started; what the cells had made is gone", file=sys.stderr)
+        self.ranks = started
+        return started
+
+
+_LOST = "the ranks were ended: the next %%ranks cell starts new ones, without what the cells had made"
+
+
+def _chosen(text, nranks):
+    if text is None:
+        return list(range(nranks))
+    try:
+        chosen = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        chosen = [-1]
+    if not 0 <= chosen[0] <= chosen[-1] < nranks:
+        raise UsageError(f"%%ranks --ranks {text}: numbers from 0 to {nranks - 1} are accepted, for example 0,1")
+    return chosen
+
+
+def _printed(run, rank):
+    """What the rank printed; the traceback of a failed one is told by the report."""
+    text = run.log(rank)
+    return text if run.ok else text.rpartition(_TRACEBACK)[0] if _TRACEBACK in text else text
+
+
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+def _line(result):
+    return f"{result['shown']}\n" if result and result["shown"] is not None else ""
+
+
+def _once(texts):
+    """rank -> text, as one text: what is the same on several ranks stands there once."""
+    lines = []
+    for text, ranks in _alike(texts):
+        if text:
+            name = _names(ranks, len(texts))
+            text = text if text.endswith("\n") else f"{text}\n"
+            lines.append(f"{name}: {text}" if text.count("\n") == 1 else f"{name}:\n{text}")
+    return "".join(lines)
+
+
+def _alike(texts):
+    """(text, the ranks that have it), in the order of the first of them."""
+    alike = {}
+    for rank, text in texts.items():
+        alike.setdefault(text, []).append(rank)
+    return alike.items()
+
+
+def _names(ranks, n):
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) == n:
+        return f"all {n} ranks"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

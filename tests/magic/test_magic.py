@@ -1,0 +1,171 @@
+"""`%%ranks`: cells on warm ranks, in a namespace that stays."""
+
+import re
+
+import nbformat
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import collectlab  # noqa: F401
+from collectlab.magic import CellFailed
+
+
+@pytest.fixture(scope="module")
+def shell():
+    """An IPython shell with the extension; its ranks are stopped at the end."""
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "collectlab")
+    yield shell
+    shell.run_line_magic("ranks", "stop")
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def cell(shell, capsys):
+    """Run a cell and return what it printed; a cell that fails raises."""
+
+    def run(source, line="-n 3"):
+        capsys.readouterr()
+        run.number = shell.execution_count
+        result = shell.run_cell(f"%%ranks {line}\n{source}", store_history=True)
+        printed = capsys.readouterr().out
+        if result.error_in_exec:
+            raise result.error_in_exec
+        return printed
+
+    return run
+
+
+def test_what_is_the_same_on_all_ranks_is_shown_once(cell):
+    assert cell("total = comm.allreduce(rank)\ntotal") == "all 3 ranks: 3\n"
+
+
+def test_what_differs_is_shown_under_its_rank(cell):
+    assert cell("print('I am', rank)\nrank % 2 == 0") == (
+        "rank 0:\nI am 0\nTrue\nrank 1:\nI am 1\nFalse\nrank 2:\nI am 2\nTrue\n"
+    )
+    assert cell("rank % 2 == 0") == "ranks 0 and 2: True\nrank 1: False\n"
+
+
+def test_names_stay_and_the_last_value_is_kept(cell):
+    cell("import numpy as np\nx = np.arange(3) + rank\ndef double(a):\n    return 2 * a")
+    assert cell("double(x).tolist()", "") == "rank 0: [0, 2, 4]\nrank 1: [2, 4, 6]\nrank 2: [4, 6, 8]\n"
+    assert cell("_[0] + 1", "").splitlines() == ["rank 0: 1", "rank 1: 3", "rank 2: 5"]
+
+
+@pytest.mark.parametrize("source", ("y = 1", "1;", "None", "# nothing", "for i in range(3): pass"))
+def test_a_cell_without_a_last_value_shows_nothing(cell, source):
+    assert cell(source) == ""
+
+
+def test_a_subset_of_the_ranks(cell):
+    cell("mark = 0")
+    assert cell("mark = 1\nrank", "--ranks 2,0") == "rank 0: 0\nrank 2: 2\n"
+    assert cell("mark") == "ranks 0 and 2: 1\nrank 1: 0\n"
+
+
+def test_an_error_names_the_cells_and_lines_and_leaves_the_ranks_alive(cell):
+    cell("kept = 7\ndef divide(a):\n    return 1 / a")
+    first = cell.number
+    with pytest.raises(CellFailed) as failed:
+        cell("before = 1\n\ndivide(rank - 1)")
+    lines = failed.value._render_traceback_()
+    assert str(failed.value) == lines[0] == "rank 1 raised ZeroDivisionError: division by zero"
+    assert lines[1:] == [
+        f"    cell {cell.number}, line 4:  divide(rank - 1)",
+        f"    cell {first}, line 4, in divide:  return 1 / a",
+    ]
+    assert cell("kept") == "all 3 ranks: 7\n"
+    with pytest.raises(CellFailed, match=r"^all 3 ranks raised NameError: name 'nowhere' is not defined"):
+        cell("nowhere")
+
+
+def test_an_error_that_leaves_others_waiting_ends_the_ranks_and_says_so(cell):
+    with pytest.raises(CellFailed) as failed:
+        cell("gone = 1\nif rank == 1:\n    raise ValueError('not I')\ncomm.barrier()")
+    text = failed.value.details
+    assert "rank 1 raised ValueError: not I" in text and "ranks 0 and 2 were waiting in barrier" in text
+    assert re.search(r"cell \d+, line 4", text) and "the ranks were ended" in text
+    assert str(failed.value) == "the cell failed, and its ranks were ended"
+    with pytest.raises(CellFailed, match="name 'gone' is not defined"):
+        cell("gone", "")
+    assert cell("nranks", "") == "all 3 ranks: 3\n"
+
+
+def test_what_was_printed_before_a_failure_is_shown(cell, shell, capsys):
+    with pytest.raises(CellFailed):
+        cell("print('so far')\nif rank == 1:\n    raise ValueError\ncomm.barrier()")
+    shell.run_cell("%%ranks\nprint('so far')\nif rank == 1:\n    raise ValueError\ncomm.barrier()")
+    printed = capsys.readouterr().out
+    assert "all 3 ranks: so far" in printed
+
+
+def test_a_cell_that_takes_too_long_is_ended(cell):
+    with pytest.raises(CellFailed, match=r"the cell was not done after 0\.5 s") as failed:
+        cell("if rank == 1:\n    comm.recv(source=0, tag=9)", "--timeout 0.5")
+    assert "rank 1 was waiting in recv" in failed.value.details
+    assert cell("1 + 1") == "all 3 ranks: 2\n"
+
+
+def test_other_ranks_are_started_when_others_are_asked_for(cell):
+    cell("here = 1")
+    assert cell("nranks", "-n 2") == "all 2 ranks: 2\n"
+    with pytest.raises(CellFailed, match="name 'here' is not defined"):
+        cell("here", "")
+
+
+def test_python_that_is_none_is_told_before_anything_runs(cell):
+    with pytest.raises(CellFailed) as failed:
+        cell("x = 1\nx = = 2")
+    assert failed.value.details == f"{failed.value}\n    cell {cell.number}, line 3:  x = = 2"
+    assert str(failed.value) == "SyntaxError: invalid syntax"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    (
+        ("--ranks 7", "numbers from 0 to 2 are accepted"),
+        ("--ranks 0,x", "numbers from 0 to 2 are accepted"),
+        ("--timeout 0", "more than 0"),
+        ("-n 0", "ranks"),
+        ("-n many", "invalid int value"),
+        ("--site moon", "site"),
+    ),
+)
+def test_bad_arguments_are_named_and_the_ranks_stay(cell, line, said, capsys):
+    cell("still = 1")
+    with pytest.raises(Exception, match=said):
+        cell("still", line)
+    assert cell("still") == "all 3 ranks: 1\n"
+
+
+def test_the_line_magic_says_what_is_running(shell, cell, capsys):
+    cell("a = 1\nif rank: b = 2")
+    shell.run_cell("%ranks")
+    printed = capsys.readouterr().out
+    assert "cpu:0" in printed and "rank 0: names: a" in printed and "ranks 1 and 2: names: a, b" in printed
+    shell.run_cell("%ranks stop\n%ranks stop\n%ranks")
+    assert capsys.readouterr().out == "no ranks are running; a %%ranks cell starts them\n"
+
+
+def test_a_notebook_of_such_cells_compares_with_itself(tmp_path):
+    import subprocess
+    import sys
+
+    sources = [
+        "%load_ext collectlab",
+        "%%ranks -n 2\nx = comm.allgather(rank * 10)\nx",
+        "%%ranks\nprint(x[rank])",
+        "%%ranks\n1 / rank",
+    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[-1].metadata["tags"] = ["raises-exception"]
+    path = tmp_path / "cells.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    for command in (["collectlab", "run", str(path), "--save"], ["pytest", "-q", "--nbval", str(path)]):
+        found = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=tmp_path)
+        assert found.returncode == 0, found.stdout + found.stderr
+    saved = nbformat.read(path, as_version=4).cells
+    assert saved[1].outputs[0].text == "all 2 ranks: [0, 10]\n"
+    assert saved[2].outputs[0].text == "rank 0: 0\nrank 1: 10\n"
+    assert "rank 0 raised ZeroDivisionError" in "".join(saved[3].outputs[-1].traceback)
