@@ -1,0 +1,244 @@
+"""The exercises of the failure lab: right mends, wrong ones that have a name, and what the answers of "
+"the drill get."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+import collectlab as cl
+from collectlab.exercises import failures
+from collectlab.layout import Partition
+
+
+def uneven(count, nranks):
+    cut = Partition.uneven(count, nranks)
+    return [cut.slice(rank) for rank in range(nranks)]
+
+
+def equal(n):
+    return lambda nranks: [slice(rank * n, (rank + 1) * n) for rank in range(nranks)]
+
+
+def floor(count, nranks):
+    return equal(count // nranks)(nranks)
+
+
+def ceiling(count, nranks):
+    return equal(-(-count // nranks))(nranks)
+
+
+def by_ctx(ctx, signals, row):
+    ctx.barrier(signals, row)
+
+
+def by_hand(ctx, signals, row):
+    peers = [peer for peer in range(ctx.nranks) if peer != ctx.rank]
+    for peer in peers:
+        signals.notify(peer, row)
+    for peer in peers:
+        signals.wait(peer, row, 1)
+
+
+def not_by_rank_0(ctx, signals, row):
+    if ctx.rank:
+        ctx.barrier(signals, row)
+
+
+def not_at_all(ctx, signals, row):
+    pass
+
+
+def two_phases(
+    cut=uneven, first=by_ctx, second=by_ctx, row=1, late=False, base=np.zeros_like, owners=None, collect=True
+):
+    """A two-phase all-reduce in which one thing is changed."""
+
+    def program(ctx, x):
+        chunks, signals = cut(x.size, ctx.nranks), ctx.signals("rows", rows=2)
+        data, result = ctx.window("data", x.size, x.dtype), ctx.window("result", x.size, x.dtype)
+        mine = chunks[ctx.rank]
+        data.store(x)
+        first(ctx, signals, 0)
+        total = sum(data.remote_load(peer, mine) for peer in range(ctx.nranks))
+        if late:
+            second(ctx, signals, row)
+        result.store(total, mine)
+        if not late:
+            second(ctx, signals, row)
+        if owners:
+            order = owners(ctx.rank, ctx.nranks)
+            return np.concatenate([result.remote_load(owner, chunks[owner]) for owner in order])
+        y = base(x)
+        for owner in range(ctx.nranks) if collect else [ctx.rank]:
+            y[chunks[owner]] = result.remote_load(owner, chunks[owner])
+        return y
+
+    return program
+
+
+def one_window(read_early=False, third=by_ctx, rows=3):
+    """The same with the sums in the window of the inputs."""
+
+    def program(ctx, x):
+        chunks, signals = uneven(x.size, ctx.nranks), ctx.signals("rows", rows=rows)
+        data, mine = ctx.window("data", x.size, x.dtype), chunks[ctx.rank]
+        data.store(x)
+        ctx.barrier(signals, 0)
+        total = sum(data.remote_load(peer, mine) for peer in range(ctx.nranks))
+        if read_early:
+            y = np.concatenate([data.remote_load(peer, chunk) for peer, chunk in enumerate(chunks)])
+        data.store(total, mine)
+        ctx.barrier(signals, 1)
+        if not read_early:
+            y = np.concatenate([data.remote_load(peer, chunk) for peer, chunk in enumerate(chunks)])
+        third(ctx, signals, 2)
+        return y
+
+    return program
+
+
+def gathered(ctx, x):
+    chunks, signals = uneven(x.size, ctx.nranks), ctx.signals("rows", rows=2)
+    data = ctx.window("data", x.size, x.dtype)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    y = np.concatenate([data.remote_load(peer, chunk) for peer, chunk in enumerate(chunks)])
+    ctx.barrier(signals, 1)
+    return y
+
+
+def one_phase(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("rows", rows=2)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    y = sum(data.remote_load(peer) for peer in range(ctx.nranks))
+    ctx.barrier(signals, 1)
+    return y
+
+
+def refuses(ctx, x):
+    if x.size % ctx.nranks:
+        raise ValueError("the ranks do not divide the length")
+    return two_phases()(ctx, x)
+
+
+EARLY = two_phases(row=0)  # case 1 as it was
+RIGHT = {
+    "mend_1": [failures.case(1).mended],
+    "mend_2": [failures.case(2).mended],
+    "mend_3": [two_phases(owners=lambda rank, nranks: range(nranks))],
+    "mend_4": [failures.case(4).mended, two_phases()],
+}
+WRONG = {
+    "mend_1": {
+        "no such row": two_phases(row=2),
+        "barriers do not match": two_phases(second=not_by_rank_0),
+        "input too early": two_phases(first=not_at_all),
+        "chunk too early": EARLY,
+        "second call": two_phases(first=by_hand, second=by_hand),
+        "own chunk only": two_phases(collect=False),
+    },
+    "mend_2": {
+        "tail of zeros": two_phases(cut=floor),
+        "tail of its own": two_phases(cut=floor, base=np.copy),
+        "cut off": two_phases(cut=floor, owners=lambda rank, nranks: range(nranks)),
+        "beyond the end": two_phases(cut=ceiling),
+        "refused": refuses,
+        "chunk too early": EARLY,
+        "too much": one_phase,
+    },
+    "mend_3": {
+        "own first": two_phases(owners=lambda rank, nranks: np.roll(range(nranks), -rank).tolist()),
+        "own last": two_phases(owners=lambda rank, nranks: np.roll(range(nranks), -rank - 1).tolist()),
+        "backwards": two_phases(owners=lambda rank, nranks: range(nranks)[::-1]),
+        "the other way round": two_phases(
+            owners=lambda rank, nranks: [(rank - k) % nranks for k in range(nranks)]
+        ),
+        "own chunk only": two_phases(collect=False),
+        "chunk too early": two_phases(late=True),
+        "too much": one_phase,
+    },
+    "mend_4": {
+        "own input": two_phases(collect=False, base=np.copy),
+        "own chunk only": two_phases(collect=False),
+        "inputs gathered": gathered,
+        "no such row": one_window(rows=2),
+        "barriers do not match": one_window(third=not_by_rank_0),
+        "before the barrier": one_window(read_early=True),
+        "no third barrier": one_window(third=not_at_all),
+        "too much": one_phase,
+    },
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_mend_passes(name):
+    for program in RIGHT[name]:
+        verdict = getattr(failures, name)(program)
+        assert verdict, verdict.text
+
+
+@pytest.mark.parametrize(("name", "mistake"), [(name, mistake) for name in WRONG for mistake in WRONG[name]])
+def test_a_wrong_mend_is_told_what_is_wrong(name, mistake):
+    exercise = getattr(failures, name)
+    verdict = exercise(WRONG[name][mistake])
+    assert not verdict and verdict.mistake == mistake, verdict.text
+    assert next(one.message for one in exercise.mistakes if one.name == mistake) in verdict.text
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_mistake_of_a_mend_has_its_program(name):
+    mistakes = [one.name for one in getattr(failures, name).mistakes]
+    assert sorted(mistakes) == sorted(WRONG[name]) and len(set(mistakes)) == len(mistakes) >= 5
+
+
+@pytest.mark.parametrize("number", (1, 2, 3, 4))
+def test_a_case_as_it_was_is_no_mend(number):
+    verdict = getattr(failures, f"mend_{number}")(failures.case(number).broken)
+    assert not verdict and verdict.mistake in (
+        "chunk too early",
+        "tail of zeros",
+        "own first",
+        "own input",
+    ), verdict.text
+
+
+def test_the_allowed_difference_holds_for_every_order_and_no_lost_contribution_passes():
+    """The bound that the exercise asks for, on the arrays of the exercise and on random ones."""
+    rng = np.random.default_rng(8)
+    for xs in [failures.ROUNDED, *(rng.standard_normal((4, 9)).astype(np.float32) for _ in range(40))]:
+        allowed = 2 * 3 * 2.0**-24 * np.abs(xs).sum(axis=0, dtype=np.float64)
+        sums = [((xs[a] + xs[b]) + xs[c]) + xs[d] for a, b, c, d in permutations(range(4))]
+        sums += [(xs[a] + xs[b]) + (xs[c] + xs[d]) for a, b, c, d in permutations(range(4))]
+        for one in sums:
+            assert (np.abs(one.astype(np.float64) - sums[0]) <= allowed).all()
+        for lost in xs:
+            assert (np.abs(sums[0].astype(np.float64) - lost - sums[0]) > allowed).any()
+    np.testing.assert_array_equal(
+        failures.allowed_in_5.expected, 6 * 2.0**-24 * np.array([16, 2**25, 4, 246])
+    )
+
+
+def test_the_sums_of_case_5_differ_at_element_1_alone():
+    rank_order = failures.ROUNDED[0] + failures.ROUNDED[1] + failures.ROUNDED[2] + failures.ROUNDED[3]
+    run = cl.simulate(failures.kernels.case_5, cl.per_rank(list(failures.ROUNDED)), ranks=4)
+    for y in run.results:
+        assert (y != rank_order).tolist() == [False, True, False, False]
+        assert np.array_equal(y, run.results[0])
+
+
+@pytest.mark.parametrize("number", range(6, 16))
+def test_the_drill_names_each_cause_and_says_of_the_others_how_they_would_show(number):
+    exercise = getattr(failures, f"cause_of_{number}")
+    assert exercise(exercise.expected.upper())
+    said = [exercise(option) for option in exercise.options if option != exercise.expected]
+    assert not any(said) and len({verdict.text for verdict in said}) == len(said) >= 5
+    assert [verdict.mistake for verdict in said] == [
+        one for one in exercise.options if one != exercise.expected
+    ]
+
+
+def test_the_causes_of_the_drill_are_all_different():
+    causes = [getattr(failures, f"cause_of_{number}").expected for number in range(6, 16)]
+    assert len(set(causes)) == 10
