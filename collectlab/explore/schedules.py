@@ -79,8 +79,8 @@ def every_schedule(program, *args, ranks, most=10_000, reduced=True):
 
 def outcome(run):
     """How a run ended: its results, who raised what, and who was stuck."""
-    errors = {rank: f"{type(error).__name__}: {error}" for rank, error in run.errors.items()}
-    return run.results, errors, run.stuck
+    errors = {rank: f"{type(error).__name__}: {error}" for rank, error in sorted(run.errors.items())}
+    return run.results, errors, dict(sorted(run.stuck.items()))
 
 
 def frozen(value):

@@ -7,7 +7,6 @@ import pytest
 
 import collectlab as cl
 from collectlab.explore import diagnose
-from collectlab.layout import Partition
 
 KERNELS = {"mesh": cl.kernels.mesh, "two_phase": cl.kernels.two_phase, "ring": cl.kernels.ring}
 
