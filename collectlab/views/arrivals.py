@@ -269,11 +269,11 @@ class Arrivals(SteppedView):
         edge, line, dash = _FRAMES[frame]
         drawing.box(x, y, w, h, edge=edge, line=line, dash=dash, layer=3)
         ink = palette.INK if count else palette.QUIET
-        drawing.label(x + w / 2, y + 10, f"{count}", 9, "bold", ink, align="center")
+        drawing.label(x + w / 2, y + 9, f"{count}", 9, "bold", ink, align="center")
         if waits or passed:
             asked = self.waiting()[owner][2] if waits else passed
             words = [f"{'waits' if waits else 'passed'} ≥{asked}", f"≥{asked}"]
-            drawing.label(x + w / 2, y + 20, fitting(words, w - 4, 6), 6, align="center")
+            drawing.label(x + w / 2, y + 19, fitting(words, w - 4, 6), 6, align="center")
 
     def _legend(self, drawing, y):
         x = _MARGIN + 1
