@@ -35,8 +35,19 @@ def step_arrivals():
     return view, lambda n: view.step(1 if n % 4 < 2 else -1)
 
 
+def step_cost_explorer():
+    view = views.cost_explorer()
+    return view, lambda n: view.set(nbytes=4096 * (n % 3 + 1))
+
+
+def step_traffic():
+    view = views.traffic(simulate(kernels.ring.all_reduce, np.arange(4.0), ranks=3), step=2)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
 EVERY_VIEW = pytest.mark.parametrize(
-    "start", [step_arrivals, step_ownership, step_payload_counter, step_rank_map]
+    "start",
+    [step_arrivals, step_cost_explorer, step_ownership, step_payload_counter, step_rank_map, step_traffic],
 )
 
 
