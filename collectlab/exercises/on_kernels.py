@@ -4,7 +4,7 @@ import linecache
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Finding:
     call      0, or 1 when two calls were made and the second one is concerned
     text      the report on it, in lines; "" where there is none
     results   what each rank returned from that call, or None
-    races     of the run
+    races     of the run, and its `events`
     """
 
     kind: str
@@ -44,6 +44,7 @@ class Finding:
     text: str = ""
     results: list | None = None
     races: list = field(default_factory=list)
+    events: list = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -212,16 +213,31 @@ def _look(program, case, schedule, calls):
     run = simulation.run(_called, (program, per_rank(list(zip(*case.inputs[:calls], strict=True)))))
 
     def found(kind, text):
-        return Finding(kind, case.nranks, case.count, schedule, calls - 1, text)
+        return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, events=run.trace.events)
 
     if run.ok:
-        return _judged(case, schedule, run.results, run.trace)
+        finding = _judged(case, schedule, run.results, run.trace)
+        if finding is not None and finding.kind == "race":
+            return replace(finding, text=f"{finding.text}\n{_harm(program, case, calls, finding.races[0])}")
+        return finding
     if not simulation.errors:
         return found("deadlock", "\n".join(run.report().splitlines()[1:]))
     kind = "endless" if any(isinstance(error, _Endless) for error in simulation.errors.values()) else "raised"
     report = run.report().splitlines()[1:]
     end = next((i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line)), None)
     return found(kind, "\n".join(report[:end]).replace(" raised _Endless: ", ": "))
+
+
+def _harm(program, case, calls, race):
+    """A schedule in which a race changes the result, in words; or that none was found."""
+    from collectlab.explore import witness
+
+    def results(ctx, xs):
+        returned = [program(ctx, x) for x in xs]
+        return returned if calls > 1 else returned[0]
+
+    xs = per_rank(list(zip(*case.inputs[:calls], strict=True)))
+    return witness(results, xs, ranks=case.nranks, race=race)
 
 
 class _Endless(Exception):
@@ -263,7 +279,7 @@ def _judged(case, schedule, ranks, trace):
     races = trace.races()
 
     def found(kind, text="", call=last, results=None):
-        return Finding(kind, case.nranks, case.count, schedule, call, text, results, races)
+        return Finding(kind, case.nranks, case.count, schedule, call, text, results, races, trace.events)
 
     results = []
     for call in range(last + 1):
@@ -282,7 +298,7 @@ def _judged(case, schedule, ranks, trace):
                     return found("kind", said, call)
         results.append(returned)
     if races:
-        return found("race", _with_lines(str(races[0]), races[0].first, races[0].second))
+        return found("race", _spelled(races[0]))
     for call, returned in enumerate(results):
         if not all(map(reading.same, returned, case.expected[call])):
             return found("wrong", "", call, returned)
@@ -309,12 +325,13 @@ def _over_budget(case, trace, calls, found):
     return found("silent") if sum(case.budget) and not sum(moved) else None
 
 
-def _with_lines(text, *events):
-    """The text of a race with the program's lines in the place of the name of its file."""
-    for file in {event.file for event in events}:
-        place = re.escape(os.path.basename(file)) + r", line (\d+)"
-        text = re.sub(place, lambda at, of=file: f"line {at[1]}:  {linecache.getline(of, int(at[1])).strip()}", text)
-    return text
+def _spelled(race):
+    """A race in words, with the lines of the program themselves."""
+    head, *accesses, why = race.lines
+    for i, event in enumerate((race.first, race.second)):
+        place = f"line {event.line}:  {linecache.getline(event.file, event.line).strip()}"
+        accesses[i] = f"{accesses[i].rpartition('   ')[0]}   {place}"
+    return "\n".join([head, *accesses, why, f"mend: {race.mend}"])
 
 
 # words

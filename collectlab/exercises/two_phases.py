@@ -1,0 +1,414 @@
+"""The exercises of notebook 06: an all-reduce in two phases, and the barrier between them."""
+
+import numpy as np
+
+from collectlab import semantics
+from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_ranks import ProgramMistake
+from collectlab.kernels import mesh, two_phase
+from collectlab.layout import Partition
+
+_COUNT, _BYTES = 12, 4  # elements, and bytes of one
+
+
+def _read(cost, nranks, count=_COUNT):
+    """Bytes that rank 0 reads from its peers."""
+    return cost(nranks, count, _BYTES, 0).nbytes
+
+
+bytes_on_four_ranks = Exercise(
+    "An array of 12 int32 on 4 ranks. How many bytes does a rank read from its peers: in the mesh, in the "
+    "reduce-scatter, in the all-gather, in both phases together?",
+    expected=[
+        _read(mesh.all_reduce_cost, 4),
+        _read(two_phase.reduce_scatter_cost, 4),
+        _read(two_phase.all_gather_cost, 4, _COUNT // 4),
+        _read(two_phase.all_reduce_cost, 4),
+    ],
+    of="bytes",
+    why="a chunk has 3 elements, 12 bytes. Each phase reads one chunk from each of 3 peers, the mesh whole arrays.",
+    mistakes=(
+        Mistake("elements", [36, 9, 9, 18], "Those are elements. An int32 takes 4 bytes."),
+        Mistake(
+            "its own too",
+            [192, 48, 48, 96],
+            "That counts what a rank reads from its own window. From its peers it reads one less.",
+        ),
+        Mistake(
+            "one phase only",
+            [144, 36, 36, 36],
+            "Both phases together read what the first reads and what the second reads.",
+        ),
+        Mistake(
+            "one peer",
+            [48, 12, 12, 24],
+            "That is what comes from one peer. There are three of them.",
+        ),
+        Mistake(
+            "whole arrays in the first phase",
+            [144, 144, 36, 180],
+            "In the reduce-scatter a rank reads only its own chunk of each peer's array.",
+        ),
+        Mistake(
+            "whole arrays in the second phase",
+            [144, 36, 144, 180],
+            "In the all-gather a rank reads one finished chunk from each peer, not the whole array.",
+        ),
+        Mistake(
+            "all ranks",
+            [576, 144, 144, 288],
+            "Those are the bytes of all four ranks together. One rank is asked for.",
+        ),
+        Mistake(
+            "half by rule",
+            lambda value: value.shape == (4,) and value[0] == 144 and value[1] != value[2],
+            "Both phases move chunks of the same size from the same number of peers.",
+        ),
+    ),
+)
+
+_RATIOS = {p: _read(two_phase.all_reduce_cost, p, 48) / _read(mesh.all_reduce_cost, p, 48) for p in (2, 4, 8)}
+
+share_of_the_mesh = Exercise(
+    "What share of the mesh's bytes do two phases read on 2, on 4 and on 8 ranks? Write three numbers.",
+    expected=list(_RATIOS.values()),
+    why="2 (p - 1) / p * N over (p - 1) * N is 2 / p: nothing is saved on 2 ranks, half on 4, three quarters on 8.",
+    mistakes=(
+        Mistake(
+            "always half",
+            [0.5] * 3,
+            "Half is right on 4 ranks only. The share falls as the ranks become more.",
+        ),
+        Mistake("what is saved", [0, 0.5, 0.75], "That is what is saved. What is still read is asked for."),
+        Mistake("one phase", [0.5, 0.25, 0.125], "That is 1 / p, the share of one phase. There are two."),
+        Mistake(
+            "1 / (p - 1)",
+            lambda v: v.shape == (3,) and np.allclose(v, [1, 1 / 3, 1 / 7]),
+            "Compare both with the same N: write both formulas down and divide; p - 1 cancels.",
+        ),
+        Mistake(
+            "over N", [1, 1.5, 1.75], "That is 2 (p - 1) / p, the bytes over N. Divide by the mesh's p - 1."
+        ),
+        Mistake(
+            "turned round",
+            [1, 2, 4],
+            "That is the mesh's share of the two phases. It is asked the other way round.",
+        ),
+        Mistake("in per cent", [100, 50, 25], "Write shares, not per cent: half is 0.5."),
+    ),
+)
+
+
+def _slices(xs):
+    """Everyone's slice of its own array."""
+    parts = Partition.uneven(xs[0].size, len(xs))
+    return [parts.slice(rank) for rank in range(len(xs))]
+
+
+def _on_each(result):
+    """What a program returns that gives `result(xs, rank, mine)` back on each rank, `mine` being its slice."""
+    return lambda xs: [result(xs, rank, mine) for rank, mine in enumerate(_slices(xs))]
+
+
+def _equal(xs, of_rank):
+    """A sum of one chunk from each rank; where chunks differ in length, such a program fails: then nothing."""
+    parts = [x[_slices(xs)[of_rank(rank)]] for rank, x in enumerate(xs)]
+    return sum(parts) if len({part.size for part in parts}) == 1 else np.zeros(0, xs[0].dtype)
+
+
+reduce_scatter_loop = KernelExercise(
+    "Sum the chunk of this rank over all ranks, and read no other.",
+    expected=_on_each(lambda xs, rank, mine: sum(xs)[mine]),
+    why="each rank has read its own chunk of every array, and no other.",
+    budget=two_phase.reduce_scatter_cost,
+    mistakes=(
+        ProgramMistake(
+            "whole arrays",
+            semantics.all_reduce,
+            "every rank adds whole arrays, as the mesh does. Its chunk, `mine`, is enough.",
+        ),
+        ProgramMistake(
+            "its own",
+            _on_each(lambda xs, rank, mine: xs[rank][mine]),
+            "every rank returns its own contribution; nobody's is added.",
+        ),
+        ProgramMistake(
+            "the last one",
+            _on_each(lambda xs, rank, mine: xs[-1][mine]),
+            "only the last rank's contribution is there. The loop has to add to total, not to replace it.",
+        ),
+        ProgramMistake(
+            "rank 0's",
+            _on_each(lambda xs, rank, mine: xs[0][mine]),
+            "only rank 0's contribution is there. The others are added to it, up to the last: range(1, n) "
+            "ends before n.",
+        ),
+        ProgramMistake(
+            "own start, rank 0 left out",
+            _on_each(lambda xs, rank, mine: (sum(xs[1:]) + xs[rank] if len(xs) > 1 else xs[0])[mine]),
+            "the sum begins with the rank's own chunk, and the loop begins with rank 1: what rank 0 has is "
+            "never added, and "
+            "the rank's own is added twice.",
+        ),
+        ProgramMistake(
+            "own twice",
+            _on_each(lambda xs, rank, mine: (sum(xs) + xs[rank])[mine]),
+            "every rank's own contribution is added twice: before the loop, and again in it.",
+        ),
+        ProgramMistake(
+            "own missing",
+            _on_each(lambda xs, rank, mine: (sum(xs) - xs[rank])[mine]),
+            "every rank leaves out its own contribution. Its array lies in its window too.",
+        ),
+        ProgramMistake(
+            "last missing",
+            _on_each(lambda xs, rank, mine: (sum(xs[:-1]) if len(xs) > 2 else xs[0])[mine]),
+            "the last rank's contribution is missing. There are ctx.nranks of them, and range(1, n) ends "
+            "before n.",
+        ),
+        ProgramMistake(
+            "never remote",
+            _on_each(lambda xs, rank, mine: len(xs) * xs[rank][mine]),
+            "every rank adds its own contribution again and again: load reads the own window, remote_load a "
+            "peer's.",
+        ),
+        ProgramMistake(
+            "each peer's chunk",
+            lambda xs: [_equal(xs, lambda peer: peer)] * len(xs),
+            "another chunk is read from each rank. It is the same chunk that is read everywhere: `mine`.",
+        ),
+        ProgramMistake(
+            "chunk 0",
+            lambda xs: [_equal(xs, lambda peer: 0)] * len(xs),
+            "every rank sums chunk 0. The one to sum is `mine`.",
+        ),
+        ProgramMistake(
+            "mean",
+            _on_each(lambda xs, rank, mine: sum(xs)[mine] / len(xs)),
+            "that is the mean. The sum is asked for.",
+        ),
+        KernelMistake(
+            "read whole, then cut",
+            lambda f: f.kind == "bytes",
+            "the sum is right, but more is read than `mine`. A slice after the parentheses cuts what has "
+            "been read "
+            "already; inside, as remote_load(peer, mine), it says what to read.",
+        ),
+    ),
+)
+
+
+def _filled(owners):
+    """What a program returns that fills zeros with the chunks of `owners(rank, nranks)`, each at its place."""
+
+    def wrong(xs):
+        results = [np.zeros_like(x) for x in xs]
+        for rank, y in enumerate(results):
+            for owner in owners(rank, len(xs)):
+                part = _slices(xs)[owner]
+                y[part] = xs[owner][part]
+        return results
+
+    return wrong
+
+
+def _joined(order):
+    """What a program returns that lays the owners' chunks behind one another in another order."""
+    return lambda xs: [
+        np.concatenate([xs[owner][_slices(xs)[owner]] for owner in order(rank, len(xs))])
+        for rank in range(len(xs))
+    ]
+
+
+def _last_at_own_place(xs, rank, mine):
+    y, last = np.zeros_like(xs[rank]), xs[-1][_slices(xs)[-1]]
+    if y[mine].size == last.size:  # elsewhere such a program fails
+        y[mine] = last
+    return y
+
+
+def _never_stored(finding):
+    """Whether results hold what lies in a window before anything is stored there."""
+    return finding.kind == "wrong" and any((np.abs(y.astype(float)) > 1e17).any() for y in finding.results)
+
+
+all_gather_loop = KernelExercise(
+    "Collect every finished chunk from the rank that owns it.",
+    expected=_filled(lambda rank, nranks: range(nranks)),
+    why="chunk c came from rank c, and went to the place of chunk c.",
+    budget=lambda nranks, count, itemsize, rank: (
+        (count - Partition.uneven(count, nranks).counts[rank]) * itemsize
+    ),
+    mistakes=(
+        ProgramMistake(
+            "nothing",
+            lambda xs: [np.zeros_like(x) for x in xs],
+            "y is still full of zeros: nothing was put in.",
+        ),
+        ProgramMistake(
+            "its own only",
+            _filled(lambda rank, nranks: [rank]),
+            "only the rank's own chunk is there. Read those of the others.",
+        ),
+        ProgramMistake(
+            "its own missing",
+            _filled(lambda rank, nranks: set(range(nranks)) - {rank}),
+            "the rank's own chunk is missing. It lies in its window like the others.",
+        ),
+        ProgramMistake(
+            "the last missing",
+            _filled(lambda rank, nranks: range(nranks - 1)),
+            "the last chunk is missing. range(n) ends before n, so it needs all ctx.nranks.",
+        ),
+        ProgramMistake(
+            "the first missing",
+            _filled(lambda rank, nranks: range(1, nranks)),
+            "chunk 0 is missing. Nothing was put into y before the loop, so it begins with rank 0.",
+        ),
+        ProgramMistake(
+            "x itself", lambda xs: xs, "every rank returns its x, of which only one chunk is finished."
+        ),
+        ProgramMistake(
+            "its own first",
+            _joined(lambda rank, nranks: [(rank + step) % nranks for step in range(nranks)]),
+            "the chunks stand in the order in which they were read, the rank's own first. Chunk c belongs "
+            "at chunks.slice(c).",
+        ),
+        ProgramMistake(
+            "backwards",
+            _joined(lambda rank, nranks: range(nranks)[::-1]),
+            "the chunks stand in the wrong order: the last one comes first. Chunk c belongs at "
+            "chunks.slice(c).",
+        ),
+        ProgramMistake(
+            "all in one place",
+            _on_each(_last_at_own_place),
+            "every chunk is put at the place of the rank's own, each over the one before. Chunk c belongs "
+            "at chunks.slice(c).",
+        ),
+        KernelMistake(
+            "never stored",
+            _never_stored,
+            "elements are read that nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
+            "has to come "
+            "from rank c.",
+        ),
+        KernelMistake(
+            "read whole, then cut",
+            lambda f: f.kind == "bytes",
+            "the result is right, but more is read than one chunk from each owner. Tell remote_load which "
+            "part.",
+        ),
+    ),
+)
+
+
+def _steps(finding, side):
+    """The events of a rank that takes part in the first race, or nothing when there is no race."""
+    if finding.kind != "race":
+        return []
+    return [e for e in finding.events if e.rank == getattr(finding.races[0], side).rank]
+
+
+def _barriers(finding, side="second"):
+    return [e for e in _steps(finding, side) if e.kind == "barrier"]
+
+
+def _by_hand(finding, kind, side="second"):
+    """Signals of the kind that the rank gave, or waited for, outside ctx.barrier."""
+    return [e for e in _steps(finding, side) if e.kind == kind and not e.cause]
+
+
+def _too_early(finding):
+    """Whether the second barrier comes before the store of the chunk."""
+    steps = _steps(finding, "first")
+    rows = (
+        [e.row for e in steps[: steps.index(finding.races[0].first)] if e.kind == "barrier"] if steps else []
+    )
+    return finding.call == 0 and len(set(rows)) > 1
+
+
+def _too_late(finding):
+    """Whether the second barrier comes after a chunk was read."""
+    steps = _steps(finding, "second")
+    rows = (
+        [e.row for e in steps[steps.index(finding.races[0].second) :] if e.kind == "barrier"] if steps else []
+    )
+    return finding.call == 0 and bool(rows)
+
+
+def _same_row(finding):
+    """Whether two barriers ask for the same count on the same row."""
+    targets = [(e.name, e.row, e.at_least) for e in _barriers(finding)]
+    hands = {(e.name, e.row, e.at_least) for e in _by_hand(finding, "wait")}
+    return len(set(targets)) < len(targets) or bool(hands & set(targets))
+
+
+second_barrier = KernelExercise(
+    "Put in what is missing between the two phases.",
+    expected=semantics.all_reduce,
+    why="nobody reads a chunk before its owner has stored it, also in the second call.",
+    budget=two_phase.all_reduce_cost,
+    mistakes=(
+        KernelMistake(
+            "too early",
+            _too_early,
+            "the second barrier stands before the store of the reduced chunk, and says nothing about it.",
+        ),
+        KernelMistake(
+            "too late",
+            _too_late,
+            "the second barrier stands behind the loop that reads: by then it is too late.",
+        ),
+        KernelMistake(
+            "the same row",
+            _same_row,
+            "both barriers ask for the same count on the same row, and the second finds it there from the "
+            "first.",
+        ),
+        KernelMistake(
+            "waits for 0",
+            lambda f: any(e.at_least <= 0 for e in _by_hand(f, "wait")),
+            "a wait asks for 0, and every counter has reached that before anybody notifies.",
+        ),
+        KernelMistake(
+            "a fixed target",
+            lambda f: f.call == 1 and bool(_by_hand(f, "wait")),
+            "the counters go on from the first call, and the wait asks for as much as then. "
+            "signals.generation is 1 in "
+            "the first call, 2 in the second.",
+        ),
+        KernelMistake(
+            "nobody waits",
+            lambda f: bool(_by_hand(f, "notify")) and not _by_hand(f, "wait"),
+            "the peers are notified, but nobody waits for that.",
+        ),
+        KernelMistake(
+            "not every peer",
+            lambda f: bool(_by_hand(f, "wait")),
+            "ranks wait, but not for every rank whose chunk they read.",
+        ),
+        KernelMistake(
+            "nothing",
+            lambda f: f.kind == "race" and len(_barriers(f)) == 1 and f.call == 0,
+            "nothing stands between the store of a reduced chunk and its reading: a fast rank reads a chunk "
+            "before its "
+            "owner has stored it.",
+        ),
+        KernelMistake(
+            "nobody notifies",
+            lambda f: (
+                f.kind == "deadlock"
+                and not any(e.kind == "notify" and not e.cause for e in f.events)
+                and len({(e.rank, e.row) for e in f.events if e.kind == "notify"}) == f.nranks
+            ),
+            "the ranks wait for notifications that nobody gives, or only after a wait of its own.",
+        ),
+        KernelMistake(
+            "not every rank",
+            lambda f: f.kind == "deadlock" and any(e.cause and e.row for e in f.events),
+            "a barrier is for all: ranks that come to it wait for the ones that do not.",
+        ),
+    ),
+)
