@@ -1,0 +1,276 @@
+"""`collectlab doctor`: what this machine has for the course, what it lacks, and the cure for each lack.
+
+Nothing here imports MPI or CuPy into this process: what can hang or crash is tried in a throw-away one.
+"""
+
+import os
+import platform
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+from collectlab.launcher import rundir, sites, sweep
+
+OK, WARNING, FAULT = "ok", "warning", "fault"
+_PATIENCE = 60  # seconds for whatever is tried
+_SOCKET_PATH = 107  # bytes that the path of a UNIX socket may have (unix(7))
+_SHARED = 64 << 20  # bytes in /dev/shm that four ranks with a few windows want
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, "ok", "warning" or "fault", what was found, and what to do about it."""
+
+    what: str
+    state: str
+    found: str
+    cure: str = ""
+
+    def __str__(self):
+        line = f"{self.state:8}{self.what}: {self.found}"
+        return f"{line}\n        cure: {self.cure}" if self.cure else line
+
+
+def examine():
+    """The Findings, one after another, as they are made. A fault keeps the course from running."""
+    for check in CHECKS:
+        yield check()
+
+
+def python():
+    """The interpreter."""
+    there = f"{platform.python_version()} at {sys.executable}"
+    wanted = filter(None, map(_name, metadata.requires("collectlab") or ()))
+    lacking = sorted(name for name in wanted if not _version(name))
+    if lacking:
+        cure = f"{sys.executable} -m pip install {' '.join(lacking)}"
+        return Finding("Python", FAULT, f"{there} lacks {', '.join(lacking)}", cure)
+    return Finding("Python", OK, there)
+
+
+def _name(requirement):
+    """The package that a requirement asks for; "" for one of an extra."""
+    return "" if "extra ==" in requirement else re.match(r"[\w.-]+", requirement)[0]
+
+
+def _version(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def mpi():
+    """Whether mpi4py's MPI and the mpiexec that starts it belong together: two ranks are started."""
+    cure = "./launch/lab installs both; by hand: python -m pip install mpich mpi4py"
+    try:
+        site = sites.find(None)
+        mpiexec = sites.command(site, 2, [sys.executable, "-c", _TWO_RANKS])
+    except FileNotFoundError as error:
+        return Finding("MPI", FAULT, str(error), cure)
+    tried = _try(mpiexec, env=sites.environment(site, {}))
+    if tried.returncode:
+        return Finding("MPI", FAULT, f"two ranks could not be started: {_last(tried)}", cure)
+    size, _, library = tried.stdout.partition("\n")[0].partition(" ")
+    if size != "2":
+        said = f"{mpiexec[0]} started two processes, and each takes itself for the only rank: mpi4py uses {library}"
+        return Finding("MPI", FAULT, said, cure)
+    return Finding("MPI", OK, f"{library}; mpiexec at {mpiexec[0]}")
+
+
+_TWO_RANKS = """
+from mpi4py import MPI
+words = MPI.Get_library_version().replace("\\0", "").split()[:3]
+if MPI.COMM_WORLD.rank == 0:
+    print(MPI.COMM_WORLD.size, *words)
+"""
+
+
+def cores():
+    """How many cores ranks can have."""
+    n = len(os.sched_getaffinity(0))
+    if n < 4:
+        said = f"{n}: four ranks share them, so times say little"
+        return Finding("cores", WARNING, said, "take times with no more ranks than cores")
+    return Finding("cores", OK, str(n))
+
+
+def user():
+    """Root or not: only Open MPI minds."""
+    if os.geteuid() != 0:
+        return Finding("user", OK, "not root")
+    if os.environ.get("OMPI_ALLOW_RUN_AS_ROOT") and os.environ.get("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        return Finding("user", OK, "root, and Open MPI is allowed to run as root")
+    return Finding("user", OK, "root: MPICH takes it; Open MPI would want OMPI_ALLOW_RUN_AS_ROOT=1 and ..._CONFIRM=1")
+
+
+def shared_memory():
+    """Room for windows: MPI keeps them in /dev/shm."""
+    what, cure = "/dev/shm", "in a container: docker run --shm-size=1g; elsewhere: mount a larger tmpfs there"
+    if not os.access("/dev/shm", os.W_OK):
+        return Finding(what, FAULT, "cannot be written, so ranks cannot share windows", cure)
+    there = os.statvfs("/dev/shm")
+    free = there.f_bavail * there.f_frsize
+    state = OK if free >= _SHARED else WARNING
+    return Finding(what, state, f"{free >> 20} MiB are free", "" if state == OK else cure)
+
+
+def temporary():
+    """TMPDIR: MPI launchers put sockets there, whose paths have to be short."""
+    place = tempfile.gettempdir()
+    cure = "set TMPDIR to a short path that can be written, for example /tmp"
+    if len(os.fsencode(place)) > _SOCKET_PATH - 60:
+        return Finding("TMPDIR", WARNING, f"{place} is too long for the sockets of some MPI launchers", cure)
+    return Finding("TMPDIR", OK, place)
+
+
+def runs():
+    """Where Runs are kept."""
+    what, cure = "runs", "set COLLECTLAB_RUNS to a folder that can be written, with 1 GiB free"
+    try:
+        place = rundir.home()
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding(what, FAULT, str(error), cure)
+    state = OK if free >= 1 << 30 else WARNING
+    return Finding(what, state, f"{place}, {free >> 20} MiB free", "" if state == OK else cure)
+
+
+def gpus():
+    """GPUs: found by the driver and by CuPy, which has to compute something on each."""
+    driver = shutil.which("nvidia-smi")
+    if driver is None:
+        return Finding("GPU", OK, "none here (no nvidia-smi): ranks use NumPy")
+    listed = _try([driver, "-L"])
+    if listed.returncode or not listed.stdout.strip():
+        return Finding("GPU", WARNING, f"the driver answers: {_last(listed)}", "ask whoever runs this machine")
+    tried = _try([sys.executable, "-c", _EACH_GPU])
+    if tried.returncode:
+        cure = "conda env create -f environment.yml; by hand: python -m pip install cupy-cuda12x"
+        said = f"{len(listed.stdout.splitlines())} by the driver, none by CuPy ({_last(tried)}): ranks use NumPy"
+        return Finding("GPU", WARNING, said, cure)
+    return Finding("GPU", OK, "; ".join(tried.stdout.splitlines()))
+
+
+_EACH_GPU = """
+import cupy
+for index in range(cupy.cuda.runtime.getDeviceCount()):
+    with cupy.cuda.Device(index):
+        assert int(cupy.arange(3).sum()) == 3
+    print(f"cuda:{index}", cupy.cuda.runtime.getDeviceProperties(index)["name"].decode())
+"""
+
+
+def cuda_aware():
+    """Whether MPI takes arrays that lie on a GPU: two throw-away ranks try, as MPI may crash."""
+    what = "MPI on GPU arrays"
+    if shutil.which("nvidia-smi") is None:
+        return Finding(what, OK, "not tried: no GPU")
+    site = sites.find(None)
+    try:
+        words = sites.command(site, 2, [sys.executable, "-c", _GPU_PAIR])
+    except FileNotFoundError as error:
+        return Finding(what, WARNING, f"not tried: {error}")
+    tried = _try(words, env=sites.environment(site, {}))
+    if tried.returncode == 0 and tried.stdout.split() == ["3", "3"]:
+        return Finding(what, OK, "taken as they are")
+    said = "not taken: programs copy to the host first, as those of the course do"
+    return Finding(what, WARNING, said, "build mpi4py on an MPI with CUDA support, where there is one")
+
+
+_GPU_PAIR = """
+import cupy
+from mpi4py import MPI
+x = cupy.full(1, MPI.COMM_WORLD.rank + 1)
+y = cupy.zeros_like(x)
+MPI.COMM_WORLD.Allreduce(x, y)
+print(int(y[0]))
+"""
+
+
+def slurm():
+    """Slurm, and the PMI through which it starts MPICH's ranks."""
+    srun = shutil.which("srun")
+    if srun is None:
+        return Finding("Slurm", OK, "none here")
+    version = _try([srun, "--version"]).stdout.strip()
+    known = _try([srun, "--mpi=list"])
+    within = "in" if "SLURM_JOB_ID" in os.environ else "outside of"
+    said = f"{version}, {within} an allocation"
+    if not re.search(r"\bpmi2\b", known.stdout + known.stderr):
+        return Finding("Slurm", WARNING, f"{said}, without pmi2", "ask for Slurm's pmi2 plugin (Debian: slurm-wlm)")
+    return Finding("Slurm", OK, said)
+
+
+def ssh():
+    """ssh, for ranks on several hosts."""
+    found = shutil.which("ssh")
+    if found is None:
+        return Finding("ssh", OK, "none here: it is only needed for ranks on several hosts without Slurm")
+    return Finding("ssh", OK, found)
+
+
+def jupyter():
+    """JupyterLab, its kernel and its widgets."""
+    there = {name: _version(name) for name in ("jupyterlab", "ipykernel", "ipywidgets")}
+    lacking = [name for name, version in there.items() if not version]
+    if lacking:
+        cure = f"{sys.executable} -m pip install {' '.join(lacking)}"
+        return Finding("JupyterLab", FAULT, f"{' and '.join(lacking)} not installed", cure)
+    return Finding("JupyterLab", OK, ", ".join(f"{name} {version}" for name, version in there.items()))
+
+
+def browser():
+    """A browser on this machine; without one JupyterLab is opened from another."""
+    names = ("xdg-open", "x-www-browser", "chromium", "google-chrome", "firefox")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return Finding("browser", OK, found)
+    cure = "./launch/lab --no-browser here; ssh -L 8888:127.0.0.1:8888 THIS-MACHINE on your own, and open its address"
+    return Finding("browser", WARNING, f"{found or 'none'}, and no display", cure)
+
+
+CHECKS = (
+    python, mpi, cores, user, shared_memory, temporary, runs, gpus, cuda_aware, slurm, ssh, jupyter, browser,
+)  # fmt: skip
+
+
+def main(as_json=False):
+    """Print the findings; returns 1 when there is a fault, 0 otherwise."""
+    import json
+
+    found = []
+    for finding in examine():
+        found.append(finding)
+        if not as_json:
+            print(finding, flush=True)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    return int(any(finding.state == FAULT for finding in found))
+
+
+def _try(words, env=None):
+    """Run a command that may hang or crash; nothing that it started is left."""
+    env, tag = dict(os.environ if env is None else env), secrets.token_hex(8)
+    env[sweep.TAG] = tag
+    try:
+        return subprocess.run(
+            words, env=env, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 124, "", f"no answer within {_PATIENCE} s")
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 126, "", str(error))
+    finally:
+        sweep.kill(tag)
+
+
+def _last(tried):
+    """The last line of what a command complained about."""
+    lines = [line.strip() for line in (tried.stderr + tried.stdout).splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {tried.returncode}"
