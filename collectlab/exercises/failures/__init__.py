@@ -52,7 +52,9 @@ def report(number):
     one, found = case(number), diagnosis(number)
     calls = "one call" if one.calls == 1 else f"{one.calls} calls on the same windows"
     head = f"case {number}: all-reduce ({one.op}) on {one.ranks} ranks, {one.count} elements, {calls}"
-    return "\n".join([head, "", *(line for line in found[0].text.splitlines() if not line.startswith("mend:"))])
+    return "\n".join(
+        [head, "", *(line for line in found[0].text.splitlines() if not line.startswith("mend:"))]
+    )
 
 
 # Five cases to mend.
@@ -435,28 +437,24 @@ allowed_in_5 = Exercise(
 # Ten more, from their reports.
 
 _CAUSES = {
-    "off-by-one chunk": "A chunk that ends one element early leaves single elements wrong, each at the "
-    "end of a chunk.",
-    "own share twice": "With its own share added twice, the sum would hold everyone, and one rank twice "
-    "in each chunk.",
-    "peer not notified": "Where a notification is missing, a rank waits for it for ever. There would be "
-    "no result.",
-    "wait for 0": "A wait for 0 would be cited in the report, with the 0 that it asks for.",
-    "barrier too early": "A barrier before the store would be passed by both, but the store would lie "
-    "behind its notify.",
-    "target of the first call": "A target that does not rise does no harm in the first call; the second "
-    "would be needed.",
-    "input overwritten": "In that case one rank would store over what another still reads, in the window "
-    "of the inputs.",
-    "4 ranks hard-coded": "With 4 ranks written into the program, a fifth rank's share would be missing "
-    "everywhere.",
-    "owner of the old order": "A wrong owner would put whole chunks, complete sums, where other chunks belong.",
-    "divided twice": "Divided twice, every element would be too small by the same factor.",
-    "one cell for all": "Where all ranks set the same cell, two stores to one element would race.",
-    "rows that differ": "Where a notify and its wait name different rows, a rank waits for ever, and "
-    "another row is notified.",
-    "own signal counted": "A signal that a rank gives itself hides that one peer is waited for by nobody.",
-}  # fmt: skip
+    "off-by-one chunk": "There the last element of each chunk would be wrong, and no other.",
+    "own share twice": "There every element would hold everyone's share, and that of one rank twice.",
+    "peer not notified": "There a rank would wait for ever, for a signal that nobody gives it.",
+    "wait for 0": "There the report would cite the wait, and the 0 that it asks for.",
+    "barrier too early": "There a rank would load too early: the store is meant to come first. See which of the two the "
+    "report names first, and in which line the barrier stands.",
+    "target of the first call": "There the first call would be harmless. See how often the kernel was called, and what "
+    "the wait asks for.",
+    "input overwritten": "There a rank would store too early: the load is meant to come first. See which of the two the "
+    "report names first.",
+    "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further ones would be "
+    "missing.",
+    "owner of the old order": "There whole chunks would be in wrong places, each a complete sum.",
+    "divided twice": "There every element would be too small, by one and the same factor.",
+    "one cell for all": "There two ranks would store to the same element.",
+    "rows that differ": "There a rank would wait for ever on a row that nobody ever notifies, while all notify another.",
+    "own signal counted": "There the report would name a peer for whose signal a rank does not wait at all.",
+}
 
 
 def _cause(number, cause):
