@@ -48,7 +48,8 @@ def diagnosis(number):
 
 
 def report(number):
-    """How the case was run, and the first finding of its diagnosis without the mend that it proposes, as text."""
+    """How the case was run, and the first finding of its diagnosis without the mend that it proposes, as "
+    "text."""
     one, found = case(number), diagnosis(number)
     calls = "one call" if one.calls == 1 else f"{one.calls} calls on the same windows"
     head = f"case {number}: all-reduce ({one.op}) on {one.ranks} ranks, {one.count} elements, {calls}"
@@ -62,7 +63,8 @@ def report(number):
 _SYMPTOMS = {
     "always right": "The second barrier waits on a row on which everybody has notified already. What does "
     "it wait for?",
-    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it read late.",
+    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it "
+    "read late.",
     "right or wrong": "",
     "a hang": "Every wait is satisfied here, and sooner than it should be. A rank hangs when a count is "
     "never reached.",
@@ -441,18 +443,23 @@ _CAUSES = {
     "own share twice": "There every element would hold everyone's share, and that of one rank twice.",
     "peer not notified": "There a rank would wait for ever, for a signal that nobody gives it.",
     "wait for 0": "There the report would cite the wait, and the 0 that it asks for.",
-    "barrier too early": "There a rank would load too early: the store is meant to come first. See which of the two the "
+    "barrier too early": "There a rank would load too early: the store is meant to come first. See which "
+    "of the two the "
     "report names first, and in which line the barrier stands.",
-    "target of the first call": "There the first call would be harmless. See how often the kernel was called, and what "
+    "target of the first call": "There the first call would be harmless. See how often the kernel was "
+    "called, and what "
     "the wait asks for.",
-    "input overwritten": "There a rank would store too early: the load is meant to come first. See which of the two the "
+    "input overwritten": "There a rank would store too early: the load is meant to come first. See which "
+    "of the two the "
     "report names first.",
-    "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further ones would be "
+    "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further "
+    "ones would be "
     "missing.",
     "owner of the old order": "There whole chunks would be in wrong places, each a complete sum.",
     "divided twice": "There every element would be too small, by one and the same factor.",
     "one cell for all": "There two ranks would store to the same element.",
-    "rows that differ": "There a rank would wait for ever on a row that nobody ever notifies, while all notify another.",
+    "rows that differ": "There a rank would wait for ever on a row that nobody ever notifies, while all "
+    "notify another.",
     "own signal counted": "There the report would name a peer for whose signal a rank does not wait at all.",
 }
 
