@@ -13,7 +13,7 @@ import weakref
 
 from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.launcher import link, objects, rundir, sites, sweep
-from collectlab.launcher.run import Run, ended_by
+from collectlab.launcher.run import Run, ended_by, in_one_line
 from collectlab.layout import RankMap
 
 MOST_RANKS = 256
@@ -76,7 +76,8 @@ class Ranks:
         try:
             there = self._ensure()
             self._wait_for(lambda: self.places is not None or self._link is not there, None)
-        except BaseException:
+        except BaseException as error:
+            in_one_line(error, "the start of the ranks was interrupted")
             self.stop()
             raise
         if self.places is None:
@@ -116,7 +117,8 @@ class Ranks:
             if not self._wait_for(lambda: self._link is not there or self._calm > calm, _BOUND):
                 there.process.kill()
                 self._wait_for(lambda: self._link is not there, None)
-        except BaseException:
+        except BaseException as error:
+            in_one_line(error, "interrupted while the ranks were being stopped; they end all the same")
             there.cut()  # interrupted again: the supervisor, alone, ends the ranks
             raise
 
@@ -163,7 +165,7 @@ class Ranks:
             spec = {
                 "version": rundir.VERSION, "program": name, "nranks": self.nranks, "device": self.device,
                 "site": self.site.name, "names": self.names, "timeout": timeout, "created": time.time(),
-                "sources": _sources(files), "trace": bool(trace),
+                "sources": _sources(files), "trace": bool(trace), "session": os.environ.get(rundir.SESSION),
             }  # fmt: skip
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)

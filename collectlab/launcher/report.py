@@ -21,7 +21,7 @@ def text(spec, status):
             lines.append(f"{_names(group)} {_bad(ranks[group[0]], group)}")
         lines += _where_from(ranks[group[0]])
     lines += _disagreement(ranks)
-    lines += _others(ranks)
+    lines += _others(ranks, ended=status["status"] not in ("done", "running"))
     if status["status"] not in ("done", "running"):
         lines.append(_afterwards(cause, spec, first and ranks.index(first)))
         lines += _launcher_output(cause)
@@ -118,12 +118,12 @@ def _folded(places):
     return [place if n == 1 else f"{place}  ({n} times)" for place, n in folded]
 
 
-def _others(ranks):
+def _others(ranks, ended):
     waiting = any(r.get("where") and r["where"]["inside"] and r["where"]["numbered"] for r in ranks)
     groups = {}
     for i, rank in enumerate(ranks):
         if rank["state"] in ("stopped", "not started", "returned"):
-            groups.setdefault(_doing(rank, waiting), []).append(i)
+            groups.setdefault(_doing(rank, waiting, ended), []).append(i)
     lines = []
     for (doing, place), members in groups.items():
         seconds = max((ranks[i].get("where") or {}).get("seconds", 0.0) for i in members)
@@ -132,7 +132,7 @@ def _others(ranks):
     return lines
 
 
-def _doing(rank, waiting):
+def _doing(rank, waiting, ended):
     """What a rank was doing, to be filled in for those that did the same; and the place in the program."""
     where = rank.get("where")
     if rank["state"] == "not started":
@@ -154,7 +154,7 @@ def _doing(rank, waiting):
         doing += f" with rank {where['peer']}"
     if where["numbered"]:
         doing += f", {{their}} {_nth(where['calls'])} collective"
-    return doing + ", for {seconds}", place
+    return doing + ", for {seconds}" + ", until the run was ended" * ended, place
 
 
 def _disagreement(ranks):

@@ -76,7 +76,8 @@ class Run:
             else:
                 while self._state() is None and (end is None or time.monotonic() < end):
                     time.sleep(0.02)  # another process runs it, which sends this one nothing
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            in_one_line(error, f"{self.spec['program']} was interrupted; its report stands above")
             if ranks is not None:
                 ranks.interrupt()
             self._tell()
@@ -175,6 +176,15 @@ class Run:
     def __repr__(self):
         n = self.nranks
         return f"Run({self.spec['program']} on {n} rank{'s' * (n > 1)}: {self.status})"
+
+
+def in_one_line(error, said):
+    """Let a notebook show an interrupt as one line: where this package waited for the ranks tells a learner nothing.
+
+    IPython asks an exception for its own rendering; elsewhere the traceback is the usual one.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        error._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]
 
 
 def ended_by(cause, nranks, state="stopped"):

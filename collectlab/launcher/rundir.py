@@ -1,6 +1,7 @@
 """The directory that a Run is: which files it holds, where it lies, how long it is kept.
 
-spec.json       what was asked for: program, ranks, device, site, sources of notebook cells
+spec.json       what was asked for: program, ranks, device, site, sources of notebook cells; and in which session,
+                where the variable COLLECTLAB_SESSION names one
 program         the program and its arguments; mine.R what per_rank gave to rank R alone
 log.R           what rank R printed, both streams, as it was printed
 result.R        what rank R's program returned; a small result without arrays lies in status.json
@@ -17,6 +18,7 @@ import time
 from collectlab.launcher import sweep
 
 VERSION = 1
+SESSION = "COLLECTLAB_SESSION"  # a variable; runs that are made under one value of it belong together
 KEEP = 200  # runs, the newest
 KEEP_BYTES = 8 << 30  # of them together; the oldest go first
 _HOUR = 3600
@@ -156,7 +158,7 @@ def spec(path):
             f"{call}: the run has format {version}, this collectlab reads up to {VERSION}; "
             "open it with the newer collectlab that wrote it"
         )
-    missing = {"nranks", "program", "device", "tag"} - found.keys()
+    missing = {"nranks", "program", "device", "tag", "created"} - found.keys()
     if missing:
         raise ValueError(
             f"{call}: spec.json lacks {', '.join(sorted(missing))}; the run was written only in part"

@@ -243,7 +243,8 @@ def _run(message, context, record, fabrics):
             _complain(left.code)
         answer = {"op": "left", "code": code, "frames": _frames(left)}
     except BaseException as error:
-        _complain("".join(traceback.format_exception(error)))
+        trace = traceback.format_exception(type(error), error, _theirs(error.__traceback__))
+        _complain("".join(trace).removesuffix("\n"))
         answer = {"op": "raised", "error": _name(error), "message": _text(error), "frames": _frames(error)}
     _flush()
     return answer
@@ -255,6 +256,13 @@ def _complain(text):
         os.write(2, f"{text}\n".encode(errors="backslashreplace"))
     except OSError:
         pass  # the disk is full, or the program closed the descriptor; the report tells
+
+
+def _theirs(trace):
+    """A traceback without the frames of this file, through which the program was called."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
 
 
 def _flush():

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 from marks import wait_for
 
 import collectlab as cl
@@ -204,6 +205,61 @@ def test_attached_from_elsewhere_a_run_is_followed_to_its_end(notebook, mark):
     assert run.wait(0.1).status == "running" and run.results == [None] * 3
     child.send_signal(signal.SIGINT)
     assert run.wait(5).status == "interrupted"
+
+
+@pytest.fixture
+def kernel():
+    """A kernel of JupyterLab: `run(cell)` gives what is shown under it, as (stream text, tracebacks)."""
+    manager, client = start_new_kernel(extra_arguments=["--log-level=ERROR"])
+
+    def run(cell, meanwhile=lambda: None):
+        shown = "", []
+        asked = client.execute(cell)
+        meanwhile()
+        while True:
+            message = client.get_iopub_msg(timeout=20)
+            kind, content = message["msg_type"], message["content"]
+            if message["parent_header"].get("msg_id") == asked:
+                if kind == "status" and content["execution_state"] == "idle":
+                    return shown
+                if kind == "stream":
+                    shown = shown[0] + content["text"], shown[1]
+                if kind == "error":
+                    shown[1].append(content["traceback"])
+
+    run.interrupt = manager.interrupt_kernel
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    manager.cleanup_resources()
+
+
+HANGS = """
+import time
+import collectlab as cl
+
+def hangs(ctx):
+    if ctx.rank:
+        ctx.comm.Barrier()
+    print("here")
+    time.sleep(600)
+"""
+
+
+def test_an_interrupted_cell_shows_the_report_and_one_line(kernel, mark, tmp_path):
+    def when_ranks_wait():
+        wait_for(lambda: [log for log in tmp_path.glob("runs/*/log.0") if log.read_text() == "here\n"])
+        kernel.interrupt()
+
+    assert kernel(HANGS) == ("", [])
+    for cell in ("cl.run(hangs, ranks=2, device='cpu')", "with cl.launch(2) as r:\n    r.submit(hangs).wait(None)"):
+        text, tracebacks = kernel(cell, when_ranks_wait)
+        assert text.startswith("interrupted: hangs on 2 ranks was interrupted after ")
+        assert "rank 0 was not in an MPI call  (cell 1, line 8, in hangs:  time.sleep(600))" in text
+        assert tracebacks == [["KeyboardInterrupt: hangs was interrupted; its report stands above"]]
+        for log in tmp_path.glob("runs/*/log.0"):
+            log.unlink()
+    assert len(kernel("1 / 0")[1][0]) > 2, "any other traceback is as long as ever"
 
 
 @pytest.mark.parametrize("seed", range(6))

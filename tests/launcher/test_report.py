@@ -39,7 +39,7 @@ def test_one_rank_raised_and_the_others_waited():
     assert told(ranks).splitlines() == [
         "failed after 0.4 s: rank 2 raised ValueError: a ...",
         "    cell 7, line 4, in mean:  return total / n",
-        "ranks 0, 1 and 3 were waiting in Allreduce, their 4th collective, for 0.3 s"
+        "ranks 0, 1 and 3 were waiting in Allreduce, their 4th collective, for 0.3 s, until the run was ended"
         "  (cell 7, line 4, in mean:  return total / n)",
         "all ranks stopped; output of rank 2: run.log(2); everything: /runs/r",
     ]
@@ -82,8 +82,13 @@ def test_peers_and_communicators_without_numbers():
     ranks = [waiting("recv", peer=1), waiting("Barrier"), waiting(None, inside=False, progress=(3, 8))]
     said = told(ranks, "interrupted", "interrupted")
     assert "rank 0 was waiting in recv with rank 1, for 0.3 s" in said
-    assert "rank 1 was waiting in Barrier, for 0.3 s" in said
+    assert "rank 1 was waiting in Barrier, for 0.3 s, until the run was ended" in said
     assert "rank 2 was not in an MPI call, 3 of 8 done" in said
+
+
+def test_a_run_that_goes_on_has_not_been_ended():
+    said = told([waiting("Barrier", 1)], "running")
+    assert said.splitlines()[1].startswith("rank 0 was waiting in Barrier, its 1st collective, for 0.3 s  (cell 7")
 
 
 @pytest.mark.parametrize(
