@@ -1,10 +1,13 @@
-"""The command line: `collectlab run`, `collectlab runs`, `collectlab bench`."""
+"""The command line: `collectlab run`, `collectlab runs`, `collectlab bench`, `collectlab doctor`."""
 
 import argparse
 import json
+import math
 import os
 import runpy
+import secrets
 import sys
+import time
 
 
 def main(argv=None):
@@ -24,21 +27,42 @@ def main(argv=None):
     run.add_argument("--save", action="store_true", help="write the executed notebook back")
     run.set_defaults(command=_run)
 
-    runs = commands.add_parser("runs", help="list the runs that are kept")
+    runs = commands.add_parser("runs", help="list the runs that are kept, the newest first")
     runs.set_defaults(command=_runs)
 
-    bench = commands.add_parser("bench", help="measure, as ratios against peers in the same run")
+    bench = commands.add_parser(
+        "bench",
+        help="measure, as ratios against peers in the same run",
+        epilog="The exit code is 1 when a goal is missed: on this machine, at this hour.",
+    )
     bench.add_argument("what", choices=("kernels", "launcher", "views"))
     bench.set_defaults(command=_bench)
 
-    for command in (run, runs, bench):
+    doctor = commands.add_parser("doctor", help="say what this machine lacks, and the cure")
+    doctor.set_defaults(command=_doctor)
+
+    for command in (run, runs, bench, doctor):
         command.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
     try:
-        return options.command(options)
+        code = options.command(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # of `| head`; Python writes what is left when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (OSError, ValueError, TypeError) as error:
         print(f"collectlab: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("collectlab: interrupted", file=sys.stderr)
+        return 130
+
+
+def _doctor(options):
+    from collectlab import doctor
+
+    return doctor.main(options.json)
 
 
 def _run(options):
@@ -58,7 +82,7 @@ def _run(options):
 
     done = run(found[name], ranks=options.ranks, device=options.device, timeout=options.timeout)
     if options.json:
-        shown = {"status": done.status, "results": [repr(r) for r in done.results], "path": done.path}
+        shown = {"status": done.status, "results": _plain(done.results), "path": done.path}
         print(json.dumps({**shown, "report": done.report()}))
     else:
         for rank in range(done.nranks):
@@ -67,6 +91,26 @@ def _run(options):
             print(f"rank {rank} returned {result!r}")
         print(f"run directory: {done.path}")
     return 0 if done.ok else 1
+
+
+def _plain(value):
+    """`value` as JSON has it; an array as dtype, shape and values, what JSON has no form for as {"repr": ...}."""
+    import numpy as np
+
+    if isinstance(value, np.generic) and not isinstance(value, np.longdouble):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype != np.longdouble:
+        values = value.tolist()
+        if not np.isfinite(value).all():
+            values = _plain(values)
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "values": values}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(part) for key, part in value.items()}
+    return {"repr": repr(value)}
 
 
 def _run_notebook(options):
@@ -83,7 +127,7 @@ def _run_notebook(options):
         notebook = nbformat.read(options.file, as_version=4)
     except Exception as error:
         raise ValueError(f"run {options.file!r}: not a notebook ({error})") from None
-    before = set(rundir.names())
+    before, session = set(rundir.names()), secrets.token_hex(8)
     where = {"metadata": {"path": os.path.dirname(os.path.abspath(options.file))}}
     client = NotebookClient(
         notebook,
@@ -94,10 +138,10 @@ def _run_notebook(options):
     )
     failed = None
     try:
-        client.execute()
+        client.execute(env={**os.environ, rundir.SESSION: session})
     except CellExecutionError as error:
         failed = error
-    left = [path for path in rundir.names() if path not in before]
+    left = [path for path in rundir.names() if path not in before and _session(path) == session]
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if options.json:
         texts = ["".join(_texts(cell)) for cell in cells]
@@ -145,25 +189,61 @@ def _texts(cell):
             yield output.data.get("text/plain", "") + "\n"
 
 
+def _session(path):
+    from collectlab.launcher import rundir
+
+    try:
+        return rundir.spec(path).get("session")
+    except (OSError, ValueError):
+        return None  # another process is making it, or has removed it
+
+
 def _runs(options):
+    from collectlab.launcher import rundir
+
+    rows = [row for path in rundir.names() if (row := _row(path))]
+    rows.sort(key=lambda row: row["created"], reverse=True)
+    if options.json:
+        print(json.dumps({"runs": rows}))
+        return 0
+    cells = [("when", "took", "status", "ranks", "program", "directory")]
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["created"]))
+        took = "-" if row["seconds"] is None else f"{row['seconds']:.1f} s"
+        ranks, program = row["ranks"] or "-", row["program"] or "-"
+        cells.append((when, took, row["status"], str(ranks), program, row["path"]))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        aligned = (f"{c:{side}{w}}" for c, side, w in zip(line, "<><><<", widths, strict=True))
+        print("  ".join(aligned).rstrip())
+    for why in filter(None, (row["why"] for row in rows)):
+        print(why)
+    print(f"{len(rows)} runs in {rundir.home()}; the newest {rundir.KEEP} are kept, and all for an hour")
+    return 0
+
+
+def _row(path):
+    """What is told of one run, or None when it has just been removed.
+
+    created is in seconds since 1970; seconds is how long it took, or None when nobody wrote that down.
+    """
     from collectlab.launcher import rundir
     from collectlab.launcher.run import attach
 
-    rows = []
-    for path in rundir.names():
-        try:
-            run = attach(path)
-            row = {"status": run.status, "program": run.spec["program"], "ranks": run.nranks}
-        except (OSError, ValueError) as error:
-            row = {"status": "unreadable", "program": str(error), "ranks": 0}
-        rows.append({"path": path, **row})
-    if options.json:
-        print(json.dumps({"runs": rows}))
-    else:
-        for row in rows:
-            print(f"{row['status']:<12} {row['ranks']:>3} ranks  {row['program']:<24} {row['path']}")
-        print(f"{len(rows)} runs in {rundir.home()}; the newest {rundir.KEEP} are kept, and all for an hour")
-    return 0
+    row = {"path": path, **dict.fromkeys(("created", "seconds", "status", "ranks", "device", "program", "why"))}
+    try:
+        row["created"] = os.stat(path).st_mtime
+        run = attach(path)
+        status, spec = run.status, run.spec
+        ended = rundir.status(path, run.nranks)
+    except (OSError, ValueError) as error:
+        return {**row, "status": "unreadable", "why": str(error)} if os.path.isdir(path) else None
+    row |= {"status": status, "ranks": run.nranks} | {key: spec[key] for key in ("created", "device", "program")}
+    if ended:
+        row["seconds"] = ended["seconds"]
+    elif status == "running":
+        row["seconds"] = time.time() - spec["created"]
+    return row
 
 
 def _bench(options):
@@ -171,9 +251,14 @@ def _bench(options):
 
     from collectlab.bench import machine, table
 
-    rows = [row.to_dict() for row in import_module(f"collectlab.bench.{options.what}").rows()]
+    module = import_module(f"collectlab.bench.{options.what}")
+    about = {**machine(), **getattr(module, "about", dict)()}
+    rows = [row.to_dict() for row in module.rows()]
+    missed = [row["case"] for row in rows if not row["met"]]
     if options.json:
-        print(json.dumps({"machine": machine(), "rows": rows}))
+        print(json.dumps({"machine": about, "rows": rows}))
     else:
         print(table(rows))
-    return 0
+    if missed:
+        print(f"collectlab: {len(missed)} of {len(rows)} goals missed: {'; '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0

@@ -1,8 +1,11 @@
 """The command line: what it prints, what it leaves, and its exit code."""
 
 import json
+import re
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from collectlab import cli
 from collectlab.bench import Row, table
 from collectlab.launcher import rundir
+from collectlab.launcher.ranks import launch
 
 
 @pytest.fixture
@@ -56,6 +60,54 @@ def test_run_of_a_failing_program_is_a_failure(runs, program, capsys):
     out, err = capsys.readouterr()
     said = json.loads(out)
     assert said["status"] == "failed" and "KeyError" in said["report"] and "KeyError" in err
+    assert said["results"] == [None, None]
+
+
+def test_a_failing_programs_own_lines_are_shown_and_none_of_ours(runs, program, capsys):
+    assert cli.main(["run", f"{program}:fails", "-n", "1"]) == 1
+    out, err = capsys.readouterr()
+    shown = [line.removeprefix("rank 0 | ") for line in out.splitlines() if line.startswith("rank 0 |")]
+    assert shown == [
+        "Traceback (most recent call last):",
+        f'  File "{program}", line 6, in fails',
+        "    raise KeyError(ctx.rank)",
+        "KeyError: 0",
+    ]
+    assert "worker.py" not in out + err
+
+
+RETURNS = """
+import numpy as np
+
+def program(ctx):
+    return {
+        "number": 1, "real": 0.5, "flag": True, "none": None, "text": "a", "list": [1, (2, 3)],
+        "array": np.arange(4, dtype=np.int32).reshape(2, 2) + ctx.rank, "empty": np.zeros((0, 2)),
+        "point": np.array(7),
+        "scalar": np.int64(5), "nan": float("nan"), "holes": np.array([1.0, np.inf]), "complex": 1j,
+        "waves": np.array([1j]), "keys": {1: 2}, "set": {3},
+    }
+"""
+
+
+def test_results_are_json_where_json_has_a_form_for_them(runs, tmp_path, capsys):
+    (tmp_path / "returns.py").write_text(RETURNS)
+    assert cli.main(["run", str(tmp_path / "returns.py"), "-n", "2", "--json"]) == 0
+
+    def no_constant(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    results = json.loads(capsys.readouterr().out, parse_constant=no_constant)["results"]
+    assert results[1] == {
+        "number": 1, "real": 0.5, "flag": True, "none": None, "text": "a", "list": [1, [2, 3]],
+        "array": {"dtype": "int32", "shape": [2, 2], "values": [[1, 2], [3, 4]]},
+        "empty": {"dtype": "float64", "shape": [0, 2], "values": []},
+        "point": {"dtype": "int64", "shape": [], "values": 7},
+        "scalar": 5, "nan": {"repr": "nan"}, "complex": {"repr": "1j"}, "waves": {"repr": "array([0.+1.j])"},
+        "holes": {"dtype": "float64", "shape": [2], "values": [1.0, {"repr": "inf"}]},
+        "keys": {"repr": "{1: 2}"}, "set": {"repr": "{3}"},
+    }  # fmt: skip
+    assert results[0]["array"]["values"] == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -126,17 +178,96 @@ def test_a_failing_cell_is_a_failure_and_is_not_saved(runs, notebook, capsys):
     assert path.read_text() == before
 
 
-def test_runs_lists_what_is_kept_and_what_cannot_be_read(runs, program, capsys):
-    cli.main(["run", str(program), "-n", "2"])
-    rundir.create("halves")
+def test_a_notebook_names_the_runs_of_its_own_kernel_only(runs, notebook, program, capsys):
+    another = f"collectlab.cli.main(['run', {str(program)!r}, '-n', '1'])"  # as another user of the directory would
+    elsewhere = f"subprocess.run([sys.executable, '-c', {'import collectlab.cli; ' + another!r}], env=environment)"
+    path = notebook(
+        "import os, subprocess, sys\nenvironment = dict(os.environ)\ndel environment['COLLECTLAB_SESSION']",
+        f"assert {elsewhere}.returncode == 0",
+        *CELLS,
+        f"assert {elsewhere.replace('env=environment', '')}.returncode == 0",
+    )
+    assert cli.main(["run", str(path), "--json"]) == 0
+    names = sorted(path.split("-")[-2] for path in json.loads(capsys.readouterr().out)["runs"])
+    assert names == ["lambda", "program"] and len(list(runs.iterdir())) == 3
+
+
+def test_runs_lists_the_newest_first_under_headings(runs, program, capsys):
+    for ranks, name in ((2, "program"), (1, "fails")):
+        cli.main(["run", f"{program}:{name}", "-n", str(ranks)])
+    capsys.readouterr()
+    assert cli.main(["runs"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["when", "took", "status", "ranks", "program", "directory"]
+    assert [row.split()[4:7] for row in rows] == [["failed", "1", "fails"], ["done", "2", "program"]]
+    for row in rows:
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+\.\d s  ", row)
+        assert row.index(str(runs)) == head.index("directory")
+    assert last.startswith(f"2 runs in {runs}; ")
+
+
+def test_runs_in_json_has_all_of_it_and_what_cannot_be_read(runs, program, capsys):
+    before = time.time()
+    cli.main(["run", str(program), "-n", "2", "--device", "cpu"])
+    halves = rundir.create("halves")
     capsys.readouterr()
     assert cli.main(["runs", "--json"]) == 0
-    rows = {row["program"]: row for row in json.loads(capsys.readouterr().out)["runs"]}
-    assert rows.pop("program")["status"] == "done"
-    ((why, rubbish),) = rows.items()
-    assert rubbish["status"] == "unreadable" and "spec.json" in why
+    rubbish, row = json.loads(capsys.readouterr().out)["runs"]
+    assert before <= row.pop("created") <= time.time() and 0 < row.pop("seconds") < time.time() - before
+    (path,) = set(runs.iterdir()) - {Path(halves)}
+    about = {"status": "done", "ranks": 2, "device": "cpu", "program": "program", "why": None}
+    assert row == {"path": str(path), **about}
+    assert (rubbish["path"], rubbish["status"]) == (halves, "unreadable") and "spec.json" in rubbish["why"]
+    assert rubbish.keys() == row.keys() | {"created", "seconds"}
     assert cli.main(["runs"]) == 0
-    assert "2 runs in" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "unreadable" in out and "it holds no spec.json" in out and "2 runs in" in out
+
+
+def test_runs_tells_a_run_that_goes_on_and_one_whose_end_nobody_wrote(runs, capsys):
+    spec = {"version": 1, "nranks": 1, "program": "lost", "device": "cpu", "tag": "nobody", "names": None}
+    rundir.write_json(f"{rundir.create('lost')}/spec.json", spec | {"created": time.time() - 1000})
+    with launch(1, device="cpu") as ranks:
+        going = ranks.submit(lambda ctx: ctx.comm.recv())
+        assert cli.main(["runs", "--json"]) == 0
+        first, lost = json.loads(capsys.readouterr().out)["runs"]
+        assert first["status"] == going.status == "running" and first["seconds"] > 0
+        assert lost["status"] == "failed" and lost["seconds"] is None
+        assert cli.main(["runs"]) == 0
+        assert "  -  failed " in capsys.readouterr().out
+        ranks.interrupt()
+
+
+def test_a_reader_that_leaves_early_is_no_error(runs, program):
+    for _ in range(2):
+        cli.main(["run", str(program), "-n", "1"])
+    command = f"{sys.executable} -m collectlab runs | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("met", "code"), ((True, 0), (False, 1)))
+def test_bench_fails_when_a_goal_is_missed_and_names_it(monkeypatch, capsys, met, code):
+    from collectlab.bench import views
+
+    rows = [Row("quick", 1.0, "ms", "< 2.0"), Row("slow", 1.0, "ms", "< 2.0" if met else "< 1.0")]
+    monkeypatch.setattr(views, "rows", lambda: rows)
+    assert cli.main(["bench", "views", "--json"]) == code
+    out, err = capsys.readouterr()
+    assert [row["met"] for row in json.loads(out)["rows"]] == [True, met]
+    assert err == ("" if met else "collectlab: 1 of 2 goals missed: slow\n")
+    assert cli.main(["bench", "views"]) == code
+
+
+def test_an_interrupt_is_one_line(monkeypatch, capsys):
+    from collectlab.bench import views
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(views, "rows", interrupted)
+    assert cli.main(["bench", "views"]) == 130
+    assert capsys.readouterr().err == "collectlab: interrupted\n"
 
 
 def test_the_module_is_the_command():
