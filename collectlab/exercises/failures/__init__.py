@@ -63,8 +63,8 @@ def report(number):
 _SYMPTOMS = {
     "always right": "The second barrier waits on a row on which everybody has notified already. What does "
     "it wait for?",
-    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it "
-    "read late.",
+    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it read "
+    "late.",
     "right or wrong": "",
     "a hang": "Every wait is satisfied here, and sooner than it should be. A rank hangs when a count is "
     "never reached.",
@@ -236,8 +236,7 @@ _OLD_COUNT = KernelMistake(
     "second call",
     _race(call=1),
     "what keeps one call from the next is missing. Counts stay as they are: a wait by hand asks for "
-    "rows.generation, as "
-    "ctx.barrier does; and before a rank stores again, its peers must have read.",
+    "rows.generation, as ctx.barrier does; and before a rank stores again, its peers must have read.",
 )
 _ZEROS_ELSEWHERE = ProgramMistake(
     "own chunk only",
@@ -248,8 +247,7 @@ _TOO_MUCH = KernelMistake(
     "too much",
     lambda found: found.kind == "bytes",
     "the result is right, but ranks read more than two phases need: each element has one owner, who reads "
-    "it from "
-    "everyone, and everyone reads it from the owner once.",
+    "it from everyone, and everyone reads it from the owner once.",
 )
 
 mend_1 = KernelExercise(
@@ -369,8 +367,7 @@ mend_4 = KernelExercise(
             "no third barrier",
             _race("data", call=1),
             "in the next call a rank stores its input over a sum that a slower peer still reads: one more "
-            "barrier, or a "
-            "window of its own for the sums.",
+            "barrier, or a window of its own for the sums.",
         ),
         _TOO_MUCH,
     ),
@@ -388,8 +385,7 @@ allowed_in_5 = Exercise(
     "each element?",
     expected=2 * (_P - 1) * _U * _SIZE,
     why="each of the three additions errs by at most 2**-24 of what it returns, no partial sum is larger "
-    "than all sizes "
-    "together, and there are two sums.",
+    "than all sizes together, and there are two sums.",
     mistakes=(
         Mistake(
             "one sum",
@@ -407,8 +403,7 @@ allowed_in_5 = Exercise(
             "of the result",
             2 * (_P - 1) * _U * np.abs(ROUNDED.sum(axis=0, dtype=np.float64)),
             "That is taken from the size of the result. Where large numbers cancel, the result is small "
-            "and the partial "
-            "sums, which were rounded, are not.",
+            "and the partial sums, which were rounded, are not.",
         ),
         Mistake(
             "four additions", 2 * _P * _U * _SIZE, "Four numbers take three additions, and each rounds once."
@@ -444,17 +439,13 @@ _CAUSES = {
     "peer not notified": "There a rank would wait for ever, for a signal that nobody gives it.",
     "wait for 0": "There the report would cite the wait, and the 0 that it asks for.",
     "barrier too early": "There a rank would load too early: the store is meant to come first. See which "
-    "of the two the "
-    "report names first, and in which line the barrier stands.",
+    "of the two the report names first, and in which line the barrier stands.",
     "target of the first call": "There the first call would be harmless. See how often the kernel was "
-    "called, and what "
-    "the wait asks for.",
+    "called, and what the wait asks for.",
     "input overwritten": "There a rank would store too early: the load is meant to come first. See which "
-    "of the two the "
-    "report names first.",
+    "of the two the report names first.",
     "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further "
-    "ones would be "
-    "missing.",
+    "ones would be missing.",
     "owner of the old order": "There whole chunks would be in wrong places, each a complete sum.",
     "divided twice": "There every element would be too small, by one and the same factor.",
     "one cell for all": "There two ranks would store to the same element.",

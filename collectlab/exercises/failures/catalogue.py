@@ -80,8 +80,7 @@ CASES = (
     Case(
         1,
         "The second barrier uses the row of the first: the count that it waits for is there already, so a "
-        "rank may "
-        "read chunks that their owners have not stored.",
+        "rank may read chunks that their owners have not stored.",
         "race",
         ('window "result"', "row 0", "asks for 1"),
         mend=(("mine)\n    ctx.barrier(rows, 0)", "mine)\n    ctx.barrier(rows, 1)"),),
@@ -175,8 +174,8 @@ CASES = (
     ),
     Case(
         11,
-        "The waits ask for 1 in every call; from the second call on that count is there before anybody "
-        "has come.",
+        "The waits ask for 1 in every call; from the second call on that count is there before anybody has "
+        "come.",
         "race",
         ('window "data"', "asks for 1"),
         mend=(("rows.wait(peer, row, 1)", "rows.wait(peer, row, rows.generation)"),),
@@ -206,8 +205,7 @@ CASES = (
     Case(
         14,
         "Each rank reduces the chunk of the rank that it was before the restart; readers expect the chunk "
-        "of the rank "
-        "that it is now.",
+        "of the rank that it is now.",
         "wrong",
         ("elements 0:2", "6:8"),
         mend=(("(ctx.rank - 1) % ctx.nranks", "ctx.rank"),),
@@ -273,8 +271,7 @@ CASES = (
     Case(
         20,
         "Where the chunks lie depends on the length, so the longer input of the next call is stored over "
-        "chunks of "
-        "this one that a slower peer still reads.",
+        "chunks of this one that a slower peer still reads.",
         "race",
         ('window "both"',),
         mend=(
@@ -340,16 +337,15 @@ CASES = (
     Case(
         25,
         "The rounds that add end one too early: the last contribution is never added, and half-finished "
-        "chunks are "
-        "handed on.",
+        "chunks are handed on.",
         "wrong",
         ("rank 3's", "missing"),
         mend=(("step < p - 2", "step < p - 1"),),
     ),
     Case(
         26,
-        "The flag is never set to 0: what lies in the new window is no 0 either, and the loop takes it "
-        "for a signal.",
+        "The flag is never set to 0: what lies in the new window is no 0 either, and the loop takes it for "
+        "a signal.",
         "race",
         ('window "ready"', "waits for no signal"),
         mend=(
@@ -379,8 +375,7 @@ CASES = (
     Case(
         28,
         "Loading, adding and storing are three steps: two ranks load the same sum, and the later store "
-        "loses what the "
-        "earlier one added.",
+        "loses what the earlier one added.",
         "race",
         ('window "total"', "of rank 0", "rank 1 ", "rank 2 "),
         mend=(
@@ -406,9 +401,8 @@ CASES = (
     ),
     Case(
         30,
-        "Asking for the signals is what counts a generation: rank 0 asks twice a call, and from the "
-        "second call on it "
-        "waits for signals that nobody will give.",
+        "Asking for the signals is what counts a generation: rank 0 asks twice a call, and from the second "
+        "call on it waits for signals that nobody will give.",
         "deadlock",
         ("rank 0 waits for rank 1", "at least 3", "it is 2"),
         mend=(("{ctx.signals('rows', rows=2).generation}", "{rows.generation}"),),
@@ -427,9 +421,8 @@ CASES = (
     ),
     Case(
         32,
-        "There is one slot for all calls: a fast peer posts its next packets over those that have not "
-        "been taken. Who "
-        "waits for exactly their flag then waits for ever.",
+        "There is one slot for all calls: a fast peer posts its next packets over those that have not been "
+        "taken. Who waits for exactly their flag then waits for ever.",
         "race",
         ("data",),
         mend=(
