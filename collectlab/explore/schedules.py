@@ -126,7 +126,7 @@ class Steered(Simulation):
         self.turns.append(rank)
         return rank
 
-    def pause(self, rank):
+    def stand(self, rank):
         """Stand before a step until it is chosen."""
         self.standing.add(rank)
         self.hub.switch()
@@ -152,7 +152,7 @@ class _Following(Simulation):
         super().__init__(nranks, traced=False)
         self.turns, self.delays = turns, []
 
-    def pause(self, rank):
+    def stand(self, rank):
         while self.step <= len(self.turns) and self.turns[self.step - 1] != rank:
             self.delays.append(self.step)
             self.hub.switch()

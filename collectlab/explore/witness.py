@@ -12,7 +12,7 @@ import numpy as np
 
 from collectlab.explore.schedules import frozen, outcome
 from collectlab.fabric.simulated import Simulation, delayed, simulate
-from collectlab.trace.events import BARRIER, LOAD, STORE, Event, spell
+from collectlab.trace.events import LOAD, STORE, Event, spell
 from collectlab.trace.races import Race, key, pairs
 
 _MOST_DELAYED = 0.75  # of the tries: the rest is drawn at random
@@ -93,7 +93,7 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
 class InStep(Simulation):
     """A run in which the ranks go in step: one step each, in turn."""
 
-    def pause(self, rank):
+    def stand(self, rank):
         """Let the next one go on."""
         self.hub.switch()
 
@@ -105,8 +105,8 @@ class _Counted(Simulation):
         super().__init__(nranks, schedule)
         self.turns = []
 
-    def pause(self, rank):
-        super().pause(rank)
+    def stand(self, rank):
+        super().stand(rank)
         self.turns.append(rank)
 
 
@@ -141,7 +141,7 @@ def _steps(trace, turns):
     made = [0] * trace.nranks
     found = {}
     for i, event in enumerate(trace.events):
-        if event.kind != BARRIER:
+        if event.is_step:
             found[i] = at[event.rank][made[event.rank]]
             made[event.rank] += 1
     return found
@@ -152,7 +152,7 @@ def _races(trace):
     numbers, made = [], [0] * trace.nranks
     for event in trace.events:
         numbers.append((event.rank, made[event.rank]))
-        made[event.rank] += event.kind != BARRIER
+        made[event.rank] += event.is_step
     for a, b, _ in pairs(trace):
         yield trace.events[a], frozenset((numbers[a], numbers[b]))
 

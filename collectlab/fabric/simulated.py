@@ -24,6 +24,8 @@ from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
 
 MOST_RANKS = 64
+LONG = 1_000  # steps after which others go on too, where a rank would go on until it waits
+IDLE = 50_000  # steps without a notification after which a loop that waits is given up
 _HERE = os.path.dirname(__file__)
 
 
@@ -84,6 +86,7 @@ class Simulation(Fabric):
         self.draw = random.Random(schedule) if schedule is not None and schedule >= 0 else None
         self.late = delays(schedule)[::-1] if schedule is not None and schedule < 0 else []
         self.step = 1  # of all ranks together: the one to be made next
+        self.idle = 0  # steps since a rank last notified another or ended
         self.memories, self.made, self.cells = {}, {}, {}
         self.asked = [[] for _ in range(nranks)]  # by each rank: windows and signals, in the order of first asking
         self.blocked = {}  # rank -> (peer, name, row, at least)
@@ -102,6 +105,7 @@ class Simulation(Fabric):
             let.switch(*starts[rank]) if not let else let.switch()
             if let.dead or rank in self.blocked:
                 self.ready.remove(rank)
+                self.idle = 0
             elif self.draw is None:
                 self.queue.remove(rank)
                 self.queue.append(rank)
@@ -160,18 +164,31 @@ class Simulation(Fabric):
 
     def pause(self, rank):
         """Before every step: let the schedule decide who goes on."""
+        self.stand(rank)
+        self.idle += 1
+        if self.idle > IDLE:
+            raise RuntimeError(
+                f"rank {rank}: {IDLE:,} accesses have been made since a rank last notified another or ended: "
+                "it waits in a loop for a value that no rank stores; wait for a notification instead"
+            )
+
+    def stand(self, rank):
+        """Stand before a step until it may be made."""
         if self.draw is not None:
             self.hub.switch()
-        elif self.late:
-            while self.late and self.late[-1] == self.step:
-                self.late.pop()
-                self.hub.switch()
-            self.step += 1
+            return
+        while self.late and self.late[-1] == self.step:
+            self.late.pop()
+            self.hub.switch()
+        self.step += 1
+        if self.idle and self.idle % LONG == 0:
+            self.hub.switch()
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of `rank` at `peer`; returns its new count."""
         cell = (peer, name, row, rank)
         count = self.cells[cell] = self.cells.get(cell, 0) + 1
+        self.idle = 0
         waiting = self.blocked.get(peer)
         if waiting is not None and waiting[:3] == (rank, name, row) and count >= waiting[3]:
             del self.blocked[peer]
@@ -192,6 +209,7 @@ class Simulation(Fabric):
     def take(self, rank, peer, name, slot, words, lap):
         """Come back when `peer` has posted to the slot so often."""
         self.wait(rank, peer, name, slot, lap)
+        self.pause(rank)  # what is there now may be gone before it is read
 
 
 class SimulatedRun:

@@ -34,6 +34,11 @@ class Event:
     file: str = ""
     line: int = 0
 
+    @property
+    def is_step(self):
+        """Whether it is a step of its own: a barrier consists of others, and a packet's flag comes with its data."""
+        return self.kind != BARRIER and not (self.kind == NOTIFY and self.cause == PACKET)
+
     def __str__(self):
         if self.kind in (STORE, LOAD):
             verb = {STORE: "stores", LOAD: "loads"}[self.kind]

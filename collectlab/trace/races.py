@@ -32,7 +32,7 @@ import os
 from collections import defaultdict
 from dataclasses import dataclass
 
-from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT, Event, spell
+from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT, Event, spell
 from collectlab.trace.order import clocks
 
 _VERB = {STORE: "stores", LOAD: "loads"}
@@ -131,7 +131,7 @@ class _Steps:
         self.number, made = [], [0] * trace.nranks
         for event in trace.events:
             self.number.append(made[event.rank])
-            made[event.rank] += event.kind != BARRIER
+            made[event.rank] += event.is_step
 
     def meant(self, before, at, elements):
         """The two places, that of the access first which the program means to come first."""
