@@ -1,0 +1,151 @@
+"""Exercises of notebook 05: one phase, the mesh."""
+
+from collectlab import semantics
+from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_ranks import ProgramMistake
+from collectlab.kernels import mesh
+
+_CARD = mesh.all_reduce_cost(nranks=4, count=1000, itemsize=4, rank=0)
+
+bytes_read = Exercise(
+    "Four ranks, each with 1000 float32. In a mesh, how many bytes does one rank read from its peers?",
+    expected=_CARD.nbytes,
+    why="three peers, each with 1000 elements of 4 bytes: (p - 1) * N with N = 4000 bytes.",
+    of="bytes",
+    mistakes=(
+        Mistake("itself too", 16_000, "That counts four arrays. A rank has its own; it reads those of its peers."),
+        Mistake("one array", 4_000, "That is N, the bytes of one array. How many arrays does a rank read?"),
+        Mistake("elements", 3_000, "Those are elements. A float32 has four bytes."),
+        Mistake("all ranks", 48_000, "That is what all four ranks read together. One of them is asked for."),
+        Mistake("shared out", 6_000, "Nothing is shared out: each rank reads each array from end to end."),
+        Mistake(
+            "twice",
+            24_000,
+            "That is twice as much: a float32 has four bytes, and what a peer reads here is counted with the peer.",
+        ),
+    ),
+)
+
+notifications = Exercise(
+    "One call of the mesh on 5 ranks, with its two barriers. How many notifications does one rank give?",
+    expected=mesh.all_reduce_cost(nranks=5, count=1000, itemsize=4, rank=0).notifications,
+    why="in each of the two barriers it notifies its four peers.",
+    of="notifications",
+    mistakes=(
+        Mistake("one barrier", 4, "That is one barrier. The call has two."),
+        Mistake("itself too", 10, "Nobody notifies itself: there are four peers on five ranks."),
+        Mistake("waits too", 16, "That adds the waits. Eight of those are waits, and they notify nobody."),
+        Mistake("all ranks", 40, "That is what all five ranks give together. One of them is asked for."),
+        Mistake("barriers", 2, "That is the number of barriers. In each, several peers are notified."),
+        Mistake("neighbours", 6, "Three peers in each barrier are one too few on five ranks."),
+    ),
+)
+
+mesh_all_reduce = KernelExercise(
+    "Write the sum all-reduce in one phase: every rank loads every peer's array and adds.",
+    expected=semantics.all_reduce,
+    why="each peer's array is loaded once and added once, after everyone has stored and before anyone stores again.",
+    budget=mesh.all_reduce_cost,
+    mistakes=(
+        ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given; nothing is loaded or added."),
+        ProgramMistake(
+            "its own twice",
+            lambda xs: [total + x for total, x in zip(semantics.all_reduce(xs), xs, strict=True)],
+            "each rank's own array is added twice: the loop goes over all ranks, and one of them is the rank itself.",
+        ),
+        ProgramMistake(
+            "without its own",
+            lambda xs: [total - x for total, x in zip(semantics.all_reduce(xs), xs, strict=True)],
+            "each rank's own array is missing: what is there came from peers. Begin with x, and add each one to it.",
+        ),
+        ProgramMistake("rank 0's", lambda xs: [xs[0]] * len(xs), "every rank returns rank 0's array alone."),
+        ProgramMistake(
+            "mean",
+            lambda xs: [total / len(xs) for total in semantics.all_reduce(xs)],
+            "that is the mean. The sum is not divided by the number of ranks.",
+        ),
+        ProgramMistake(
+            "two ranks only",
+            lambda xs: [sum(xs[:2])] * len(xs),
+            "only ranks 0 and 1 are added. ctx.nranks says how many there are.",
+        ),
+        KernelMistake(
+            "nothing after the loads",
+            lambda finding: finding.kind == "race" and finding.call == 1,
+            "the next call stores while a peer may still load. Keep the barrier on row 1, after the last load.",
+        ),
+        KernelMistake(
+            "nothing before the loads",
+            lambda finding: finding.kind == "race",
+            "a rank loads what a peer may not have stored yet. Keep the barrier on row 0 between the two.",
+        ),
+        KernelMistake(
+            "the input",
+            lambda finding: finding.kind == "input",
+            "the sum is right, but x has changed. After total = x both names mean one array, and total += ... writes "
+            "to it: begin with x.copy(), or write total = total + ...",
+        ),
+        KernelMistake(
+            "read twice",
+            lambda finding: finding.kind == "bytes",
+            "the sum is right, but more is read than each peer's array once.",
+        ),
+        KernelMistake(
+            "no such rank",
+            lambda finding: finding.kind == "raised" and "peers are ranks" in finding.text,
+            "there is no such rank: they are 0 to ctx.nranks - 1.",
+        ),
+    ),
+)
+
+
+def _names(letter, message):
+    """The mistake of taking a statement that does not hold for one that does."""
+    return Mistake(f"takes {letter}", lambda letters: letter in letters, f"{letter} does not hold. {message}")
+
+
+def _lacks(letter, message):
+    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, message)
+
+
+same_bits = Exercise(
+    "A mesh adds float32, and each rank begins with its own array. Which statements hold?",
+    expected=frozenset("acd"),
+    options={
+        "a": "on 2 ranks both end with the same bits",
+        "b": "on 3 ranks all end with the same bits",
+        "c": "with int32 all end with the same bits, on any number of ranks",
+        "d": "if every rank adds in rank order instead, all end with the same bits",
+        "e": "a sum in rank order is the exact sum",
+        "f": "a rank that differs from the others has loaded something wrong",
+        "g": "real ranks get other bits than simulated ones",
+    },
+    why="x + y and y + x round alike, so two ranks agree; from three on, a sum begun elsewhere is rounded elsewhere. "
+    "Integers are not rounded, and ranks that add the same numbers in the same order do the same.",
+    mistakes=(
+        _names("b", "Rank 0 adds (x0 + x1) + x2, rank 2 adds (x2 + x0) + x1. Each sum in brackets is rounded."),
+        _names("e", "It is rounded after each addition, like any other order."),
+        _names("f", "All have loaded the same three arrays. What differs is the order in which they add."),
+        _names("g", "The same additions in the same order give the same bits in both places."),
+        _lacks("a", "One more holds: look at two ranks, where only the sides of one plus sign differ."),
+        _lacks("c", "One more holds: what happens to a sum when nothing is rounded?"),
+        _lacks("d", "One more holds: think of ranks that all do the same additions, one after the other."),
+    ),
+)
+
+sum_of_a_slow_rank = Exercise(
+    "One barrier, two ranks, two calls. Rank 0 passes 1, then 100; rank 1 passes 10, then 1000. Rank 0 is already in "
+    "its second call and has stored, when rank 1 loads in its first. What does rank 1 return from its first call?",
+    expected=110,
+    why="its own 10 of the first call, plus the 100 that rank 0 has stored for the second.",
+    mistakes=(
+        Mistake("as it should be", 11, "That is the right sum. But the 1 of rank 0 is no longer there to be loaded."),
+        Mistake("the second call's", 1100, "Rank 1 is still in its first call, and adds its own 10."),
+        Mistake("the other way round", 1001, "That is what rank 0 would return if rank 1 were the fast one."),
+        Mistake("both of rank 0's", 111, "A part holds one array at a time: the 100 has been stored over the 1."),
+        Mistake("only rank 0's", 100, "Rank 1 adds its own number as well."),
+        Mistake("only its own", 10, "It loads from rank 0, and something lies there."),
+        Mistake("rank 1's", 1010, "Rank 1 has not begun its second call: its 1000 is nowhere yet."),
+    ),
+)
