@@ -117,7 +117,13 @@ class Ownership(SteppedView):
 
     def caption(self):
         s = self._settings["step"]
-        return f"State {s} of {self.last}, {self._state(s)}. {self.verdict()}"
+        return f"State {s} of {self.last}, {self._state(s)}. {self._verdict_at(s)}"
+
+    def _verdict_at(self, s):
+        """The verdict; before the last state is shown, nothing of a run is given away."""
+        if s < self.last and any(map(self._ran, range(self.last + 1))):
+            return "The last state says whether the run returned what the definition says."
+        return self.verdict()
 
     def text(self):
         title, sizes = self._title()
@@ -214,15 +220,17 @@ class Ownership(SteppedView):
             sizes += f"; aggregated: {group} ranks a column, {group} chunks a row"
         elif columns > 8:
             sizes += "; columns are ranks, a cell's number is its chunk"
-        ink, weight = (palette.WRONG, "bold") if self.holdings.wrong else (palette.QUIET, "normal")
+        shown = self.last if static else self._settings["step"]
+        verdict, wrong = self._verdict_at(shown), self.holdings.wrong and shown == self.last
+        ink, weight = (palette.WRONG, "bold") if wrong else (palette.QUIET, "normal")
         drawing.label(MARGIN, 20, fitting([title], width, 14, "bold"), 14, "bold")
         drawing.label(MARGIN, 43, fitting([sizes], width, 10), 10)
-        drawing.label(MARGIN, 63, fitting([self.verdict()], width, 10, weight), 10, weight, ink)
+        drawing.label(MARGIN, 63, fitting([verdict], width, 10, weight), 10, weight, ink)
         for number, s in enumerate(states):
             x = MARGIN + (number % across) * (columns * column + GAP)
             y = top + (number // across) * panel
-            self._panel(drawing, s, x, y, column, row, header, not static and s > self._settings["step"])
-        self._legend(drawing, height - 16)
+            self._panel(drawing, s, x, y, column, row, header, s > shown)
+        self._legend(drawing, height - 16, shown)
 
     def _panel(self, drawing, s, x, y, column, row, header, hidden):
         name = self._state(s)
@@ -353,14 +361,14 @@ class Ownership(SteppedView):
                     left + (wide - 1) / 2, top + h / 2, "?", 7, colour=palette.QUIET, align="center"
                 )
 
-    def _legend(self, drawing, y):
+    def _legend(self, drawing, y, shown):
         words = {
             "own": "one rank's own",
             "partial": "partial",
             "complete": "complete",
             "differs": "differs from the definition",
         }
-        present = {cell.kind for state in self.holdings.states for cells in state for cell in cells}
+        present = {cell.kind for state in self.holdings.states[: shown + 1] for cells in state for cell in cells}
         x = MARGIN + 1
         for kind, word in words.items():
             if kind not in present:

@@ -7,7 +7,7 @@ import numpy as np
 from collectlab import payload
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
-from collectlab.views.view import View
+from collectlab.views.view import NotAccepted, View
 
 DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -60,9 +60,10 @@ class PayloadCounter(View):
         except ValueError:
             block = -(-elements // nranks)
             function = payload.CALLS[operation][checked["library"]].function
-            raise ValueError(
-                f"{call}: {function} cuts the input into one equal block per rank, and {nranks} ranks do not divide "
-                f"elements={elements}; take a multiple of {nranks}, such as {nranks * block}"
+            cuts = f"{function} cuts the input into one equal block per rank, and {nranks} ranks do not divide"
+            take = f"take a multiple of {nranks}, such as {nranks * block}"
+            raise NotAccepted(
+                f"{call}: {cuts} elements={elements}; {take}", f"{cuts} {number_of(elements, 'element')}: {take}."
             ) from None
         return checked
 
@@ -246,14 +247,28 @@ class PayloadCounter(View):
             "operation": widgets.Dropdown(
                 options=payload.OPERATIONS, value=now["operation"], description="operation", **wide
             ),
-            "nranks": widgets.IntText(now["nranks"], description="ranks", **wide),
-            "elements": widgets.IntText(now["elements"], description="elements", **wide),
+            # not IntText, which would cut a fraction off before anybody could refuse it
+            "nranks": widgets.FloatText(now["nranks"], description="ranks", step=1, **wide),
+            "elements": widgets.FloatText(now["elements"], description="elements", step=1, **wide),
             "dtype": widgets.Dropdown(options=DTYPES, value=now["dtype"], description="dtype", **wide),
             "library": widgets.Dropdown(
                 options=payload.LIBRARIES, value=now["library"], description="library", **wide
             ),
         }
         return controls, [widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap"})]
+
+    def _changed(self, change):
+        whole = isinstance(change["new"], float) and change["new"].is_integer()
+        super()._changed({**change, "new": int(change["new"])} if whole else change)
+
+    def _show(self):
+        super()._show()
+        now = self._settings
+        try:
+            payload.count_of_input(now["library"], now["operation"], 1, 2)
+            self._inputs["elements"].step = 1
+        except ValueError:  # equal blocks: the arrows go from one length that can be cut to the next
+            self._inputs["elements"].step = now["nranks"]
 
 
 def _bars(side):
@@ -277,7 +292,8 @@ def _table(rows, sides):
 
 def _whole(call, name, value, least):
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
-        raise ValueError(f"{call}: {name} is a whole number, {least} or more, not {value!r}")
+        said = f"is a whole number, {least} or more, not {value!r}"
+        raise NotAccepted(f"{call}: {name} {said}", f"The number of {name.removeprefix('n')} {said}.")
     return operator.index(value)
 
 

@@ -11,6 +11,14 @@ import html
 from collectlab.views.drawing import Drawing
 
 
+class NotAccepted(ValueError):
+    """A setting that a view does not take. `plain` says it to somebody who turned a control and wrote no call."""
+
+    def __init__(self, message, plain):
+        super().__init__(message)
+        self.plain = plain
+
+
 class View:
     """One picture that can be changed. `view.set(...)` does what the controls do.
 
@@ -121,7 +129,8 @@ class View:
                 self.set(**{change["owner"].collectlab_setting: change["new"]})
             except ValueError as error:  # the control goes back, and the reason stands where the caption was
                 self._show()
-                self._caption.value = f"<p role='alert'><b>Not accepted.</b> {html.escape(str(error))}</p>"
+                said = html.escape(getattr(error, "plain", str(error)))
+                self._caption.value = f"<p role='alert'><b>Not accepted.</b> {said}</p>"
 
     def _show(self):
         """Bring controls, picture and words in line with the settings."""
@@ -154,6 +163,8 @@ class View:
 class SteppedView(View):
     """A view whose setting `step` goes from 0 to `last`."""
 
+    _at_the_first, _at_the_last = (), ()  # the buttons that then have nowhere to go
+
     @property
     def last(self):
         """The number of the last step."""
@@ -165,15 +176,18 @@ class SteppedView(View):
 
     def _step_controls(self, widgets):
         slider = widgets.IntSlider(self._settings["step"], 0, self.last, description="state")
-        row = widgets.HBox(
-            [
-                self._button(widgets, "Reset", lambda _: self.set(step=0), "back to the first state"),
-                self._button(widgets, "Back", lambda _: self.step(-1), "one state back"),
-                self._button(widgets, "Step", lambda _: self.step(), "one state forward"),
-                slider,
-            ]
-        )
-        return {"step": slider}, [row]
+        reset = self._button(widgets, "Reset", lambda _: self.set(step=0), "back to the first state")
+        back = self._button(widgets, "Back", lambda _: self.step(-1), "one state back")
+        step = self._button(widgets, "Step", lambda _: self.step(), "one state forward")
+        self._at_the_first, self._at_the_last = (reset, back), (step,)
+        return {"step": slider}, [widgets.HBox([reset, back, step, slider])]
+
+    def _show(self):
+        super()._show()
+        for button in self._at_the_first:
+            button.disabled = self._settings["step"] == 0
+        for button in self._at_the_last:
+            button.disabled = self._settings["step"] == self.last
 
 
 def _close(widget):

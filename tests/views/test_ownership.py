@@ -304,6 +304,36 @@ def test_stepping_through_the_controls(control):
     view.close()
 
 
+def test_buttons_that_lead_nowhere_are_disabled(control):
+    view = views.ownership(["reduce_scatter", "all_gather"], [A, B])
+    widget = view.widget()
+    for step, disabled in ((2, ["Step"]), (1, []), (0, ["Reset", "Back"]), (2, ["Step"])):
+        view.set(step=step)
+        assert [name for name in ("Reset", "Back", "Step") if control(widget, name).disabled] == disabled
+    view.close()
+
+
+@pytest.mark.parametrize("got", [[[11, 22], [33, 44]], [[11, 22], [33, 45]]], ids=["right", "wrong"])
+def test_before_the_last_state_nothing_of_the_run_is_given_away(got):
+    view = views.ownership("reduce_scatter", [A, B], [np.array(x, "i4") for x in got], step=0)
+    view.widget()
+    revealing = re.compile("the run returned what|On every rank|differ|right|45|complete")
+    words = shown(view._drawing.figure)
+    assert view.verdict() not in words
+    later = "The last state says whether the run returned what the definition says."
+    assert view.caption() == f"State 0 of 1, before: input. {later}" and later in words
+    assert not [word for word in words if word != later and revealing.search(word)]
+    view.step()
+    assert view.caption() == f"State 1 of 1, after reduce_scatter: result. {view.verdict()}"
+    assert view.verdict() in shown(view._drawing.figure)
+    assert view.verdict() in shown(view.figure()), "the static picture shows every state"
+    view.close()
+
+
+def test_what_is_defined_is_no_secret_of_a_run():
+    assert views.ownership("reduce_scatter", [A, B], step=0).caption().endswith("As defined; nothing was run.")
+
+
 def test_what_has_not_happened_yet_is_not_shown():
     view = views.ownership("reduce_scatter", [A, B], step=0)
     view.widget()

@@ -128,11 +128,51 @@ def test_a_control_that_is_not_accepted_goes_back_and_says_why(control, markup):
     control(widget, "ranks").value = 3
     assert control(widget, "ranks").value == 2
     assert view.text() == before
-    assert "Not accepted" in markup(widget)
     said = html.unescape(markup(widget))
-    assert "elements=4" in said and "take a multiple of 3, such as 6" in said
+    assert (
+        "<b>Not accepted.</b> ncclReduceScatter cuts the input into one equal block per rank, and 3 ranks do not "
+        "divide 4 elements: take a multiple of 3, such as 6.<" in said
+    )
     control(widget, "elements").value = 8
     assert "Not accepted" not in markup(widget)
+    view.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ranks", 2.5, "The number of ranks is a whole number, 1 or more, not 2.5."),
+        ("ranks", 0, "The number of ranks is a whole number, 1 or more, not 0."),
+        ("elements", 4.5, "The number of elements is a whole number, 0 or more, not 4.5."),
+    ],
+)
+def test_a_fraction_is_refused_and_not_cut(control, markup, name, value, says):
+    view = views.payload_counter("reduce_scatter", 2, 4)
+    widget, before = view.widget(), view.settings
+    control(widget, name).value = value
+    assert view.settings == before and control(widget, name).value == before[{"ranks": "nranks"}.get(name, name)]
+    assert f"<b>Not accepted.</b> {says}<" in markup(widget) and "payload_counter(" not in markup(widget)
+    control(widget, "ranks").value = 4.0  # as the browser may send a 4
+    assert view.settings["nranks"] == 4 and type(view.settings["nranks"]) is int
+    view.close()
+
+
+def test_the_arrows_lead_from_one_length_that_is_accepted_to_the_next(control, markup):
+    view = views.payload_counter("reduce_scatter", 3, 6)
+    widget = view.widget()
+    elements, steps = control(widget, "elements"), []
+    for operation in payload.OPERATIONS:
+        control(widget, "operation").value = operation
+        steps.append(elements.step)
+        for way in (1, 1, -1):
+            before = elements.value
+            elements.value += way * elements.step
+            assert view.settings["elements"] == elements.value == before + way * elements.step
+            assert "Not accepted" not in markup(widget)
+        elements.value = 6
+    assert sorted(set(steps)) == [1, 3]
+    view.set(operation="reduce_scatter", nranks=2)
+    assert elements.step == 2
     view.close()
 
 
@@ -194,5 +234,5 @@ def test_settings_that_only_code_can_give_reach_the_controls(control, markup):
     assert control(widget, "dtype").value == "complex128"
     control(widget, "elements").value = -1
     assert control(widget, "elements").value == 2**40
-    assert "elements is a whole number, 0 or more, not -1" in markup(widget)
+    assert "The number of elements is a whole number, 0 or more, not -1." in markup(widget)
     view.close()
