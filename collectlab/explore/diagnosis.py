@@ -118,10 +118,11 @@ def _ends(run):
     if not hasattr(run, "stuck"):  # of real ranks, whose report says it all
         said = run.report()
         return [Finding(DEADLOCK if run.status == "timeout" else RAISED, said)]
-    stuck = deadlock.explain(run.trace, run.stuck) if run.stuck else []
-    if not run.errors:
-        return [Finding(DEADLOCK, "\n".join(stuck))]
-    return [Finding(RAISED, "\n".join(run.report().splitlines()[1:]))]
+    lines = run.report().splitlines()[1:]
+    if run.errors:
+        return [Finding(RAISED, "\n".join(lines))]
+    mend = deadlock.mend(run.trace, run.ends)
+    return [Finding(DEADLOCK, "\n".join([*lines, f"mend: {mend}"] if mend else lines))]
 
 
 def _races(run, seek):

@@ -22,6 +22,7 @@ from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric, SharedMemory
 from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
+from collectlab.trace.events import BARRIER, PACKET, WAIT, Event
 
 MOST_RANKS = 64
 LONG = 1_000  # steps after which others go on too, where a rank would go on until it waits
@@ -109,10 +110,21 @@ class Simulation(Fabric):
             elif self.draw is None:
                 self.queue.remove(rank)
                 self.queue.append(rank)
-        stuck = dict(self.blocked)
-        for rank in stuck:
+        waiting = {rank: self._waiting(rank) for rank in sorted(self.blocked)}
+        for rank in waiting:
             self.lets[rank].throw(GreenletExit)
-        return SimulatedRun(program, self, stuck)
+        return SimulatedRun(program, self, waiting)
+
+    def _waiting(self, rank):
+        """The wait that a rank is in, as an event, and the count that it finds."""
+        peer, name, row, at_least = self.blocked[rank]
+        frame, cause = self.lets[rank].gr_frame, ""
+        while os.path.dirname(frame.f_code.co_filename) == _HERE:
+            cause = {"barrier": BARRIER, "take": PACKET}.get(frame.f_code.co_name, cause)
+            frame = frame.f_back
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        event = Event(WAIT, rank, peer, name, row=row, at_least=at_least, cause=cause, file=file, line=line)
+        return event, self.cells.get((rank, name, row, peer), 0)
 
     def pick(self):
         """Who goes on: one of `ready`."""
@@ -222,9 +234,9 @@ class SimulatedRun:
 
     path = None
 
-    def __init__(self, program, simulation, stuck):
-        self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, stuck
-        self.trace = Trace(simulation.nranks, simulation.events or [])
+    def __init__(self, program, simulation, waiting):
+        self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, dict(simulation.blocked)
+        self.trace = Trace(simulation.nranks, simulation.events or [], waiting)
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
         self.program = getattr(program, "__name__", type(program).__name__)
         self.schedule, self.errors, self._logs = simulation.schedule, simulation.errors, simulation.logs
@@ -238,6 +250,12 @@ class SimulatedRun:
     def ok(self):
         """Whether every rank returned."""
         return self.status == "done"
+
+    @property
+    def ends(self):
+        """rank -> how it ended, in words, of those that do not wait for ever."""
+        over = {rank: "is over" for rank in range(self.nranks) if rank not in self.stuck}
+        return over | {rank: f"raised {type(error).__name__}" for rank, error in self.errors.items()}
 
     @property
     def traffic(self):
@@ -260,7 +278,7 @@ class SimulatedRun:
             own = [at for at in traceback.extract_tb(error.__traceback__) if os.path.dirname(at.filename) != _HERE]
             lines += [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
         if self.stuck:
-            lines += deadlock.explain(self.trace, self.stuck)
+            lines += deadlock.explain(self.trace, self.ends)
         return "\n".join(lines)
 
     def __repr__(self):

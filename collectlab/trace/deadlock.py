@@ -1,57 +1,134 @@
-"""Deadlocks: who waits for which signal, the circle if there is one, and what was notified instead."""
+"""Deadlocks: who waits for which signal, the circle if there is one, what was notified instead, and what mends it."""
 
-from collectlab.trace.events import NOTIFY
+from collections import deque
+
+from collectlab.trace.events import BARRIER, NOTIFY, WAIT
 
 
-def explain(trace, stuck):
-    """Lines of text about waits that nothing will satisfy.
+def explain(trace, ends):
+    """Lines of text about the waits of `trace.waiting`, which nothing will satisfy.
 
-    stuck  rank -> (peer, name, row, at_least) of the wait that the rank is in
+    ends  rank -> how it ended, in words ("is over", "raised ValueError"), of ranks that do not wait
     """
-    waits = []
-    for rank, (peer, name, row, at_least) in sorted(stuck.items()):
-        now = len(_notified(trace, peer, rank, name, row))
-        waits.append(
-            f'rank {rank} waits for rank {peer} ("{name}" row {row}, at least {at_least}; it is {now})'
-        )
+    waits = [
+        f'rank {rank} waits for rank {e.peer} ("{e.name}" row {e.row}, at least {e.at_least}; it is {count}){at(e)}'
+        for rank, (e, count) in sorted(trace.waiting.items())
+    ]
     lines = [f"stuck: {waits[0]}", *(f"       {wait}" for wait in waits[1:])]
-    if circle := _circle({rank: wait[0] for rank, wait in stuck.items()}):
+    if circle := _circle(_edges(trace)):
         lines.append("the circle: " + " -> ".join(map(str, circle)))
-    for rank, wait in sorted(stuck.items()):
-        lines.append(_instead(trace, stuck, rank, *wait))
-    return lines
+    said = {}  # what is said of several ranks -> them
+    for rank, (event, count) in sorted(trace.waiting.items()):
+        said.setdefault(_instead(trace, event, count, ends), []).append(rank)
+    return lines + [text.replace(_THEM, names(ranks)) for text, ranks in said.items()]
 
 
-def _notified(trace, writer, rank, name, row):
-    cell = (NOTIFY, writer, rank, name, row)
-    return [e for e in trace.events if (e.kind, e.rank, e.peer, e.name, e.row) == cell]
+_THEM = "{them}"  # stands for the ranks of which a line is true
 
 
-def _circle(waits_for):
-    """A closed chain of ranks that wait for each other, its first rank again at the end; empty if there is none."""
-    for start in sorted(waits_for):
-        chain = [start]
-        while chain[-1] in waits_for and waits_for[chain[-1]] not in chain:
-            chain.append(waits_for[chain[-1]])
-        if waits_for.get(chain[-1]) == start:
-            return [*chain, start]
-    return []
+def _notified(trace, writer, rank, name, row=None):
+    """The notifications of `rank` by `writer`: on that row, or on any."""
+    cell = (NOTIFY, writer, rank, name)
+    return [e for e in trace.events if (e.kind, e.rank, e.peer, e.name) == cell and row in (None, e.row)]
 
 
-def _instead(trace, stuck, rank, peer, name, row, at_least):
-    """What `peer` did about the signal that `rank` waits for."""
-    given = _notified(trace, peer, rank, name, row)
-    if given:
+def _edges(trace):
+    """rank -> the ranks that it waits for: one, or in a barrier all that have not come."""
+    edges = {}
+    for rank, (e, _) in trace.waiting.items():
+        others = range(trace.nranks) if e.cause == BARRIER else ()
+        late = [p for p in others if p != rank and len(_notified(trace, p, rank, e.name, e.row)) < e.at_least]
+        edges[rank] = [e.peer, *(p for p in late if p != e.peer)]
+    return edges
+
+
+def _circle(edges):
+    """The shortest closed chain of ranks that wait for each other, its first rank again at the end; [] if none."""
+    found = []
+    for start in sorted(edges):
+        chains, seen = deque([[start]]), set()
+        while chains and not (found and len(chains[0]) >= len(found) - 1):
+            chain = chains.popleft()
+            for peer in edges.get(chain[-1], ()):
+                if peer == start:
+                    found = [*chain, start]
+                    chains.clear()
+                    break
+                if peer not in seen:
+                    seen.add(peer)
+                    chains.append([*chain, peer])
+    return found
+
+
+def _row(trace, e):
+    """What the awaited rank notified on the row that is waited for, to anybody."""
+    return [x for x in trace.events if (x.kind, x.rank, x.name, x.row) == (NOTIFY, e.peer, e.name, e.row)]
+
+
+def _together(trace, e, count):
+    """The ranks whose notifications on the row make up what is asked of one of them; [] where they do not."""
+    counts = {r: len(_notified(trace, r, e.rank, e.name, e.row)) for r in range(trace.nranks) if r != e.peer}
+    return [r for r, n in counts.items() if n] if count and count + sum(counts.values()) == e.at_least else []
+
+
+def _instead(trace, e, count, ends):
+    """What the awaited rank did about the signal that is waited for."""
+    over = f", and {ends[e.peer]}" if e.peer in ends else ""
+    if e.peer == e.rank:
+        return f"rank {e.rank} waits for its own notification, which nobody else can give"
+    if given := _notified(trace, e.peer, e.rank, e.name, e.row):
         often = "once" if len(given) == 1 else f"{len(given)} times"
-        last = f"{often}, last{_at(given[-1])}; {at_least} are asked for"
-        return f"rank {peer} notified row {row} of rank {rank} {last}"
-    rows = [e for e in trace.events if (e.kind, e.rank, e.peer, e.name) == (NOTIFY, peer, rank, name)]
-    if rows:
-        other = ", ".join(f"row {e.row}{_at(e)}" for e in {e.row: e for e in rows}.values())
-        return f"rank {peer} never notified row {row} of rank {rank}; it notified {other}"
-    end = "waits itself" if peer in stuck else "is over"
-    return f"rank {peer} never notified rank {rank}, and {end}"
+        asked = f"last{at(given[-1])}; {e.at_least} are asked for"
+        text = f"rank {e.peer} notified row {e.row} of {_THEM} {often}, {asked}"
+        if others := _together(trace, e, count):
+            text += f"; {names(others)} notified that row too, {'each ' * (len(others) > 1)}in a cell of its own"
+        return text + over
+    if row := _row(trace, e):
+        others = names(sorted({x.peer for x in row}))
+        return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified that of {others}{at(row[-1])}{over}"
+    if rows := {event.row: event for event in _notified(trace, e.peer, e.rank, e.name)}:
+        other = ", ".join(f"row {row}{at(event)}" for row, event in rows.items())
+        return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified {other}{over}"
+    return f"rank {e.peer} never notified {_THEM}" + (over or ", and waits itself")
 
 
-def _at(event):
+def mend(trace, ends):
+    """What would end the waiting, where it is plain; else None."""
+    circle = _circle(_edges(trace))
+    order = [*circle[:-1], *(rank for rank in sorted(trace.waiting) if rank not in circle)]
+    for rank in order:
+        e, count = trace.waiting[rank]
+        if e.peer == rank:
+            return f"let rank {rank} wait for its peers only{at(e)}"
+        if _together(trace, e, count):
+            return f"each writer has a cell of its own: wait for each of them, not for {e.at_least} of rank {e.peer}"
+        if count and e.cause == BARRIER:
+            came = f"rank {rank} waits for generation {e.at_least}, and rank {e.peer} has come {count} times"
+            return f'let all ranks ask for the signals "{e.name}" equally often: {came}'
+        if count:
+            return f"let rank {rank} ask for as many notifications as rank {e.peer} gives: {count} by then"
+    for rank in order:
+        e, _ = trace.waiting[rank]
+        if row := _row(trace, e):
+            return f"let rank {e.peer} notify rank {rank} on row {e.row} too{at(row[-1])}"
+        if e.peer in ends:
+            return f"let rank {e.peer} notify row {e.row} as well before it ends, or let nobody wait for it there"
+        if rows := sorted({x.row for x in _notified(trace, e.peer, rank, e.name)} - _passed(trace, e)):
+            return f"notify and wait on the same row: {rows[0]} is notified, {e.row} is waited for"
+    return "notify before waiting: in the circle each waits before it notifies" if circle else None
+
+
+def _passed(trace, e):
+    """The rows on which the rank has passed a wait for the same peer."""
+    return {x.row for x in trace.events if (x.kind, x.rank, x.peer, x.name) == (WAIT, e.rank, e.peer, e.name)}
+
+
+def names(ranks):
+    """ "rank 3", "ranks 0, 1 and 3"."""
+    *most, last = map(str, ranks)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+
+
+def at(event):
+    """ " at line 12", where the line is known."""
     return f" at line {event.line}" if event.line else ""

@@ -11,10 +11,14 @@ from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT
 
 @dataclass
 class Trace:
-    """The events of a run in an order in which they could have happened: each wait after what satisfied it."""
+    """The events of a run in an order in which they could have happened: each wait after what satisfied it.
+
+    waiting  rank -> (the wait that it is in, as an Event; the count that it finds), of ranks that could not go on
+    """
 
     nranks: int
     events: list = field(default_factory=list)
+    waiting: dict = field(default_factory=dict)
 
     @classmethod
     def merged(cls, per_rank):
