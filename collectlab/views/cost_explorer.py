@@ -10,7 +10,7 @@ import numpy as np
 from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two_phase
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
-from collectlab.views.view import View
+from collectlab.views.view import NotAccepted, View
 
 COSTS = {
     "mesh": mesh.all_reduce_cost,
@@ -59,14 +59,17 @@ class CostExplorer(View):
         call = f"cost_explorer({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
         nranks, nbytes = settings["nranks"], settings["nbytes"]
         if not _is_whole(nranks) or not 2 <= nranks <= MOST_RANKS:
-            raise ValueError(f"{call}: nranks is a whole number, 2 to {MOST_RANKS}, not {nranks!r}")
+            said = f"is a whole number, 2 to {MOST_RANKS}, not {nranks!r}"
+            raise NotAccepted(f"{call}: nranks {said}", f"The number of ranks {said}.")
         if not _is_whole(nbytes) or not 0 < nbytes <= MOST_BYTES or nbytes % ITEMSIZE:
-            raise ValueError(f"{call}: nbytes is a multiple of {ITEMSIZE}, up to {MOST_BYTES:,}, not {nbytes!r}")
+            said = f"is a multiple of {ITEMSIZE}, up to {MOST_BYTES:,}, not {nbytes!r}"
+            raise NotAccepted(f"{call}: nbytes {said}", f"The number of bytes {said}; a float32 has {ITEMSIZE}.")
         for name, least in (("latency_us", "0 or more"), ("bandwidth_gbs", "more than 0")):
             value = settings[name]
             fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
             if not fine or (value == 0 and least != "0 or more"):
-                raise ValueError(f"{call}: {name} is a finite number, {least}, not {value!r}")
+                said = f"is a finite number, {least}, not {value!r}"
+                raise NotAccepted(f"{call}: {name} {said}", f"The {name.partition('_')[0]} {said}.")
         settings = {"nranks": int(nranks), "nbytes": int(nbytes)} | {
             name: float(settings[name]) for name in ("latency_us", "bandwidth_gbs")
         }
@@ -262,12 +265,17 @@ class CostExplorer(View):
         now = self._settings
         wide = {"layout": {"width": "215px"}, "style": {"description_width": "100px"}}
         controls = {
-            "nranks": widgets.BoundedIntText(now["nranks"], 2, MOST_RANKS, description="ranks", **wide),
-            "nbytes": widgets.IntText(now["nbytes"], description="bytes a rank", **wide),
+            # not IntText, which would cut a fraction off before anybody could refuse it
+            "nranks": widgets.FloatText(now["nranks"], description="ranks", step=1, **wide),
+            "nbytes": widgets.FloatText(now["nbytes"], description="bytes a rank", step=ITEMSIZE, **wide),
             "latency_us": widgets.FloatText(now["latency_us"], description="latency, µs", **wide),
             "bandwidth_gbs": widgets.FloatText(now["bandwidth_gbs"], description="GB/s", **wide),
         }
         return controls, [widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap"})]
+
+    def _changed(self, change):
+        whole = isinstance(change["new"], float) and change["new"].is_integer()
+        super()._changed({**change, "new": int(change["new"])} if whole else change)
 
 
 @lru_cache(maxsize=4096)

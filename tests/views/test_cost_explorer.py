@@ -120,9 +120,16 @@ def test_a_control_that_is_not_accepted_goes_back_and_says_why(control, markup):
     widget, before = view.widget(), view.text()
     control(widget, "bytes a rank").value = 4097
     assert control(widget, "bytes a rank").value == 65536 and view.text() == before
-    assert "nbytes is a multiple of 4" in html.unescape(markup(widget))
-    control(widget, "GB/s").value = 0
-    assert control(widget, "GB/s").value == 10 and "bandwidth_gbs is a finite number" in markup(widget)
+    assert "The number of bytes is a multiple of 4" in html.unescape(markup(widget))
+    for name, before, wrong, said in [
+        ("GB/s", 10, 0, "The bandwidth is a finite number, more than 0, not 0"),
+        ("latency, µs", 1, -1, "The latency is a finite number, 0 or more, not -1"),
+        ("ranks", 4, 65, "The number of ranks is a whole number, 2 to 64, not 65"),
+        ("ranks", 4, 4.5, "The number of ranks is a whole number, 2 to 64, not 4.5"),
+    ]:
+        control(widget, name).value = wrong
+        assert control(widget, name).value == before and said in html.unescape(markup(widget))
+        assert "cost_explorer(" not in markup(widget)
     view.close()
 
 
