@@ -10,7 +10,15 @@
 
 from importlib import import_module as _import_module
 
-__all__ = ["background", "counting", "one_phase", "ownership", "three_collectives", "windows_and_signals"]
+__all__ = [
+    "background",
+    "counting",
+    "one_phase",
+    "ownership",
+    "three_collectives",
+    "two_phases",
+    "windows_and_signals",
+]
 
 
 def __getattr__(name):

@@ -13,7 +13,6 @@ from collectlab.exercises.exercise import Verdict
 from collectlab.exercises.on_ranks import listed
 from collectlab.fabric.per_rank import per_rank
 
-_MOST_STEPS = 20_000  # of all ranks in one run: a right kernel of these sizes takes some hundred
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
 
 
@@ -26,9 +25,9 @@ def digits(nranks, count):
 class Finding:
     """How a kernel went wrong, in the first run in which it did.
 
-    kind      "raised", "endless", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race",
-              "wrong", "input" (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package
-              was called), "bytes" (too many were moved) or "silent" (none was)
+    kind      "raised", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race", "wrong", "input"
+              (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
+              "bytes" (too many were moved) or "silent" (none was)
     nranks, count, schedule   of that run
     call      0, or 1 when two calls were made and the second one is concerned
     text      the report on it, in lines; "" where there is none
@@ -122,7 +121,9 @@ class KernelExercise:
         if isinstance(done, Verdict):
             return done
         if not done.ok:
-            return _of_simulation(on_ranks.ended_badly(done, self._where(*_reached(done.log(0))), self.timeout))
+            return _of_simulation(
+                on_ranks.ended_badly(done, self._where(*_reached(done.log(0))), self.timeout)
+            )
         finding = done.results[0]
         if finding is None:
             return None
@@ -144,7 +145,9 @@ class KernelExercise:
     def _case(self, nranks, count, dtype=None):
         xs = [x if dtype is None else x.astype(dtype) for x in self.inputs(nranks, count)]
         inputs = [xs, [2 * x for x in xs]]
-        budget = self.budget and [self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)]
+        budget = self.budget and [
+            self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)
+        ]
         budget = budget and [getattr(allowed, "nbytes", allowed) for allowed in budget]
         return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget)
 
@@ -166,7 +169,10 @@ class KernelExercise:
         xs, expected = case.inputs[finding.call], case.expected[finding.call]
         said, name = _SAID.get(finding.kind), finding.kind
         if finding.kind == "wrong":
-            said, name = _difference(finding.results, expected, self.inputs is digits and finding.call == 0), None
+            said, name = (
+                _difference(finding.results, expected, self.inputs is digits and finding.call == 0),
+                None,
+            )
         for mistake in self.mistakes:
             if isinstance(mistake, KernelMistake):
                 found = mistake.shows(finding)
@@ -180,7 +186,6 @@ class KernelExercise:
 
 _SAID = {
     "raised": "the program fails.",
-    "endless": "the program does not come to an end.",
     "deadlock": "the ranks wait for ever.",
     "kind": "what is returned cannot be read.",
     "race": "two accesses to the same elements are in no order, so the result is a matter of luck.",
@@ -209,23 +214,21 @@ def _simulated(ctx, program, cases, schedules):
 
 def _look(program, case, schedule, calls):
     """The Finding of one simulated run."""
-    simulation = _bounded(case.nranks, schedule)
-    run = simulation.run(_called, (program, per_rank(list(zip(*case.inputs[:calls], strict=True)))))
+    from collectlab.fabric.simulated import simulate
 
-    def found(kind, text):
-        return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, events=run.trace.events)
-
+    xs = per_rank(list(zip(*case.inputs[:calls], strict=True)))
+    run = simulate(_called, program, xs, ranks=case.nranks, schedule=schedule)
     if run.ok:
         finding = _judged(case, schedule, run.results, run.trace)
         if finding is not None and finding.kind == "race":
             return replace(finding, text=f"{finding.text}\n{_harm(program, case, calls, finding.races[0])}")
         return finding
-    if not simulation.errors:
-        return found("deadlock", "\n".join(run.report().splitlines()[1:]))
-    kind = "endless" if any(isinstance(error, _Endless) for error in simulation.errors.values()) else "raised"
     report = run.report().splitlines()[1:]
-    end = next((i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line)), None)
-    return found(kind, "\n".join(report[:end]).replace(" raised _Endless: ", ": "))
+    if run.errors:  # one rank's will do; what the others waited for follows from it
+        end = (i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line))
+        report = report[: next(end, None)]
+    kind, text = "raised" if run.errors else "deadlock", "\n".join(report)
+    return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, events=run.trace.events)
 
 
 def _harm(program, case, calls, race):
@@ -238,26 +241,6 @@ def _harm(program, case, calls, race):
 
     xs = per_rank(list(zip(*case.inputs[:calls], strict=True)))
     return witness(results, xs, ranks=case.nranks, race=race)
-
-
-class _Endless(Exception):
-    """Raised in a rank that goes on and on."""
-
-
-def _bounded(nranks, schedule):
-    """A Simulation that raises _Endless after so many steps that no right kernel makes them."""
-    from collectlab.fabric.simulated import Simulation
-
-    class Bounded(Simulation):
-        steps = 0
-
-        def pause(self, rank):
-            self.steps += 1
-            if self.steps > _MOST_STEPS:
-                raise _Endless(f"after {_MOST_STEPS:,} steps it still goes on")
-            super().pause(rank)
-
-    return Bounded(nranks, schedule)
 
 
 # on every rank, simulated or not
@@ -320,7 +303,9 @@ def _over_budget(case, trace, calls, found):
     for rank, (nbytes, allowed) in enumerate(zip(moved, case.budget, strict=True)):
         if nbytes > calls * allowed:
             each = " in two calls" if calls > 1 else ""
-            said = f"rank {rank} moves {nbytes} bytes to and from its peers{each}; {calls * allowed} are enough"
+            said = (
+                f"rank {rank} moves {nbytes} bytes to and from its peers{each}; {calls * allowed} are enough"
+            )
             return found("bytes", said)
     return found("silent") if sum(case.budget) and not sum(moved) else None
 
@@ -370,7 +355,9 @@ def _difference(results, expected, in_digits):
 def _parts(got, want, nranks):
     """What a sum of `digits` holds of each rank, where that differs from what it should hold."""
     if not abs(float(got)) < 100**nranks:
-        return "such a number lies in a window before anything is stored there" if abs(float(got)) > 1e17 else ""
+        return (
+            "such a number lies in a window before anything is stored there" if abs(float(got)) > 1e17 else ""
+        )
     parts = []
     for rank in range(nranks):
         have, need = int(got) // 100**rank % 100, want // 100**rank % 100
@@ -381,7 +368,9 @@ def _parts(got, want, nranks):
         elif need and have == 2 * need:
             parts.append(f"rank {rank}'s contribution is in it twice")
         elif 10 <= have < 20:
-            parts.append(f"it holds rank {rank}'s element {have - 10}" + f" instead of {need - 10}" * bool(need))
+            parts.append(
+                f"it holds rank {rank}'s element {have - 10}" + f" instead of {need - 10}" * bool(need)
+            )
         else:
             return ""
     return "; ".join(parts)

@@ -17,6 +17,10 @@ def _read(cost, nranks, count=_COUNT):
     return cost(nranks, count, _BYTES, 0).nbytes
 
 
+def _near(value, wanted):
+    return value.shape == np.shape(wanted) and np.allclose(value, wanted, rtol=0.02)
+
+
 bytes_on_four_ranks = Exercise(
     "An array of 12 int32 on 4 ranks. How many bytes does a rank read from its peers: in the mesh, in the "
     "reduce-scatter, in the all-gather, in both phases together?",
@@ -68,34 +72,43 @@ bytes_on_four_ranks = Exercise(
     ),
 )
 
-_RATIOS = {p: _read(two_phase.all_reduce_cost, p, 48) / _read(mesh.all_reduce_cost, p, 48) for p in (2, 4, 8)}
+_READ = [_read(two_phase.all_reduce_cost, p, 48) for p in (2, 4, 8)]
+_SHARES = [100 * two // _read(mesh.all_reduce_cost, p, 48) for p, two in zip((2, 4, 8), _READ, strict=True)]
 
 share_of_the_mesh = Exercise(
-    "What share of the mesh's bytes do two phases read on 2, on 4 and on 8 ranks? Write three numbers.",
-    expected=list(_RATIOS.values()),
+    "How many per cent of the mesh's bytes do two phases read on 2, on 4 and on 8 ranks? Write three numbers.",
+    expected=_SHARES,
+    of="per cent",
     why="2 (p - 1) / p * N over (p - 1) * N is 2 / p: nothing is saved on 2 ranks, half on 4, three quarters on 8.",
     mistakes=(
         Mistake(
             "always half",
-            [0.5] * 3,
+            [50, 50, 50],
             "Half is right on 4 ranks only. The share falls as the ranks become more.",
         ),
-        Mistake("what is saved", [0, 0.5, 0.75], "That is what is saved. What is still read is asked for."),
-        Mistake("one phase", [0.5, 0.25, 0.125], "That is 1 / p, the share of one phase. There are two."),
+        Mistake("what is saved", [0, 50, 75], "That is what is saved. What is still read is asked for."),
         Mistake(
-            "1 / (p - 1)",
-            lambda v: v.shape == (3,) and np.allclose(v, [1, 1 / 3, 1 / 7]),
-            "Compare both with the same N: write both formulas down and divide; p - 1 cancels.",
-        ),
-        Mistake(
-            "over N", [1, 1.5, 1.75], "That is 2 (p - 1) / p, the bytes over N. Divide by the mesh's p - 1."
+            "over N",
+            [100, 150, 175],
+            "That is 2 (p - 1) / p, the bytes over N. Divide by the mesh's p - 1 as well.",
         ),
         Mistake(
             "turned round",
-            [1, 2, 4],
+            [100, 200, 400],
             "That is the mesh's share of the two phases. It is asked the other way round.",
         ),
-        Mistake("in per cent", [100, 50, 25], "Write shares, not per cent: half is 0.5."),
+        Mistake("in bytes", _READ, "Those are the bytes of 48 elements of 4. Divide them by the mesh's."),
+        Mistake(
+            "one phase",
+            lambda v: _near(v, [50, 25, 12.5]),
+            "That is 1 / p, the share of one phase. There are two.",
+        ),
+        Mistake(
+            "1 / (p - 1)",
+            lambda v: _near(v, [100, 100 / 3, 100 / 7]),
+            "Both formulas have p - 1 in them, and it cancels. Write them down and divide.",
+        ),
+        Mistake("as shares", lambda v: _near(v, [1, 0.5, 0.25]), "Write per cent: half is 50."),
     ),
 )
 

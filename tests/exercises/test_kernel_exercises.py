@@ -166,10 +166,16 @@ def by_mpi(ctx, x):
     return ctx.comm.allreduce(x)
 
 
-def steps_for_ever(ctx, x):
+def loads_for_ever(ctx, x):
     data = ctx.window("data", x.size, x.dtype)
     while True:
         data.load()
+
+
+def notifies_for_ever(ctx, x):
+    signals = ctx.signals("s", rows=1)
+    while True:
+        signals.notify(0, 0)
 
 
 def spins(ctx, x):
@@ -226,7 +232,7 @@ WRONG = [
     (by_a_global, "silent", "the result is right, but nothing was moved through a window"),
     (by_the_kernel, "borrowed", "a kernel of collectlab made it"),
     (by_mpi, "raised", "AttributeError: 'NoneType' object has no attribute 'allreduce'"),
-    (steps_for_ever, "endless", f"not yet: {TWO}the program does not come to an end.\nrank 0: after 20,000 steps"),
+    (loads_for_ever, "raised", "it waits in a loop for a value that no rank stores"),
     (dies, "fails", f"{TWO}the program fails.\nthe process ended without returning, with exit code 3"),
     (leaves, "fails", "the process left by sys.exit(2)"),
     (another_dtype, "fails", "right in the simulator, but on 3 real ranks with 7 elements of float64 the program"),
@@ -246,7 +252,7 @@ def test_a_wrong_kernel_is_told_what_is_wrong(program, mistake, said, capsys):
     assert "on_kernels.py" not in verdict.text and " at 0x" not in verdict.text
 
 
-@pytest.mark.parametrize("program", (spins, spins_and_swallows))
+@pytest.mark.parametrize("program", (spins, spins_and_swallows, notifies_for_ever))
 def test_a_program_that_never_ends_is_ended(program):
     verdict = dataclasses.replace(SAMPLE, timeout=2)(program)
     assert verdict.mistake == "hangs"
