@@ -152,6 +152,13 @@ def test_the_statements_about_bits_are_so():
     assert holds.keys() == one_phase.same_bits.options.keys()
 
 
+@pytest.mark.parametrize(("nranks", "share"), [(2, 0), (3, 0.32), (4, 0.51), (8, 0.83)])
+def test_so_many_elements_differ_somewhere(nranks, share):
+    """Of normal float32, each rank beginning with its own; the lesson prints these shares."""
+    results = bits(own_first, nranks, np.float32)
+    assert abs(np.mean(np.any(results != results[0], axis=0)) - share) < 0.05
+
+
 def test_a_fast_rank_gives_a_slow_one_what_the_exercise_says():
     def calls(ctx, numbers):
         return [int(program(ctx, np.array([number]), rows=(0, None))[0]) for number in numbers]
