@@ -215,9 +215,10 @@ def test_the_allowed_difference_holds_for_every_order_and_no_lost_contribution_p
             assert (np.abs(one.astype(np.float64) - sums[0]) <= allowed).all()
         for lost in xs:
             assert (np.abs(sums[0].astype(np.float64) - lost - sums[0]) > allowed).any()
-    np.testing.assert_array_equal(
-        failures.allowed_in_5.expected, 6 * 2.0**-24 * np.array([16, 2**25, 4, 246])
-    )
+    assert failures.allowed_in_5(6 * np.abs(failures.ROUNDED).sum(axis=0))
+    assert failures.allowed_in_5([96, 6 * 2**25, 24, 1476])
+    assert failures.allowed_in_5([96 * 2**-24, 12, 24 * 2**-24, 1476 * 2**-24]).mistake == "not in this unit"
+    assert failures.allowed_in_5([1e-5] * 4).mistake == "one for all"
 
 
 def test_the_sums_of_case_5_differ_at_element_1_alone():

@@ -377,50 +377,50 @@ mend_4 = KernelExercise(
 ROUNDED = np.array([[3, 1, 1, 100], [5, 1, -1, 20], [-2, 2**24, 1, 3], [6, 2 - 2**24, -1, -123]], np.float32)
 """What four ranks pass in case 5, a row for each: sums in float32, of which element 1 depends on the order."""
 
-_P, _U = len(ROUNDED), 2.0**-24
+_P = len(ROUNDED)
 _SIZE = np.abs(ROUNDED).sum(axis=0, dtype=np.float64)
+_ALLOWED = 2 * (_P - 1) * _SIZE
 
 allowed_in_5 = Exercise(
-    "Two float32 sums of the same four numbers, added in different orders: by how much may they differ at "
-    "each element?",
-    expected=2 * (_P - 1) * _U * _SIZE,
+    "Two float32 sums of the same four numbers, added in different orders: by how many times 2**-24 may "
+    "they differ, at each element of ROUNDED?",
+    expected=_ALLOWED.astype(int),
     why="each of the three additions errs by at most 2**-24 of what it returns, no partial sum is larger "
     "than all sizes together, and there are two sums.",
     mistakes=(
         Mistake(
             "one sum",
-            (_P - 1) * _U * _SIZE,
+            (_P - 1) * _SIZE,
             "That is how far one sum can be from the exact one. Both are rounded, and they may err in "
             "opposite directions.",
         ),
         Mistake(
             "eps",
-            2 * (_P - 1) * 2 * _U * _SIZE,
-            "That is twice too wide: eps is the step from 1 to the next number, and rounding errs by half "
-            "a step.",
+            2 * _ALLOWED,
+            "That is twice too wide: 2**-23 is the step from 1 to the next float32, and rounding errs by "
+            "half a step.",
         ),
         Mistake(
             "of the result",
-            2 * (_P - 1) * _U * np.abs(ROUNDED.sum(axis=0, dtype=np.float64)),
+            2 * (_P - 1) * np.abs(ROUNDED.sum(axis=0, dtype=np.float64)),
             "That is taken from the size of the result. Where large numbers cancel, the result is small "
             "and the partial sums, which were rounded, are not.",
         ),
-        Mistake(
-            "four additions", 2 * _P * _U * _SIZE, "Four numbers take three additions, and each rounds once."
-        ),
-        Mistake(
-            "one addition", 2 * _U * _SIZE, "That is one rounding for each sum. Each addition rounds anew."
-        ),
+        Mistake("four additions", 2 * _P * _SIZE, "Four numbers take three additions, and each rounds once."),
+        Mistake("one addition", 2 * _SIZE, "That is one rounding for each sum. Each addition rounds anew."),
         Mistake(
             "the largest",
-            2 * (_P - 1) * _U * np.abs(ROUNDED).max(axis=0),
+            2 * (_P - 1) * np.abs(ROUNDED).max(axis=0),
             "That is taken from the largest of the four. A partial sum can be as large as all of them "
             "together.",
         ),
+        Mistake("sizes", _SIZE, "That is S. How often is it rounded, and in how many sums?"),
         Mistake(
-            "float64",
-            2 * (_P - 1) * 2.0**-53 * _SIZE,
-            "2**-53 is half a step of float64. The ranks add in float32: 2**-24.",
+            "not in this unit",
+            lambda value: (
+                np.shape(value) == (4,) and np.allclose(value, _ALLOWED * 2.0**-24, rtol=1e-6, atol=0)
+            ),
+            "That is the difference itself. How many times 2**-24 is it?",
         ),
         Mistake(
             "one for all",

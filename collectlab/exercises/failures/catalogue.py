@@ -82,7 +82,7 @@ CASES = (
         "The second barrier uses the row of the first: the count that it waits for is there already, so a "
         "rank may read chunks that their owners have not stored.",
         "race",
-        ('window "result"', "row 0", "asks for 1"),
+        ('window "result"', "row 0", "asks for 1", "mend: give the second barrier a row of its own"),
         mend=(("mine)\n    ctx.barrier(rows, 0)", "mine)\n    ctx.barrier(rows, 1)"),),
         cites=("result.store(", "result.remote_load("),
     ),
@@ -102,7 +102,7 @@ CASES = (
         "Chunks are laid down in the order in which a rank reads them, its own first, not in the order of "
         "their owners.",
         "wrong",
-        ("rank 1, elements 0:2", "2:4"),
+        ("rank 1, elements 0:2", "2:4", "chunk 1 stands where chunk 0 belongs"),
         mend=(("(ctx.rank + step) % ctx.nranks", "step"),),
     ),
     Case(
@@ -150,14 +150,14 @@ CASES = (
         8,
         "The loop that notifies ends one rank early: nobody notifies the last rank on row 0.",
         "deadlock",
-        ("rank 3 waits for rank 0", "row 0 of rank 3"),
+        ("row 0 of rank 3; it notified that of ranks 1 and 2", "mend: let rank 0 notify rank 3 on row 0"),
         mend=(("range(ctx.nranks - 1)", "range(ctx.nranks)"),),
     ),
     Case(
         9,
         "The wait asks for a count of 0, which every cell has from the start.",
         "race",
-        ('window "data"', "row 0", "asks for 0"),
+        ('window "data"', "row 0", "asks for 0", "mend: let that wait ask for 1"),
         mend=(("rows.generation - 1", "rows.generation"),),
         cites=("data.store(x)", "data.remote_load(", "rows.wait("),
     ),
@@ -165,7 +165,7 @@ CASES = (
         10,
         "A rank passes the second barrier before it stores its chunk, so what the barrier says is not yet so.",
         "race",
-        ('window "result"', "row 1"),
+        ('window "result"', "row 1", "mend: a barrier on a row of its own, after rank 0 stores"),
         mend=(
             ("    ctx.barrier(rows, 1)\n", ""),
             ("result.store(total, mine)\n", "result.store(total, mine)\n    ctx.barrier(rows, 1)\n"),
@@ -177,7 +177,7 @@ CASES = (
         "The waits ask for 1 in every call; from the second call on that count is there before anybody has "
         "come.",
         "race",
-        ('window "data"', "asks for 1"),
+        ('window "data"', "asks for 1", "mend: let that wait ask for signals.generation"),
         mend=(("rows.wait(peer, row, 1)", "rows.wait(peer, row, rows.generation)"),),
         cites=("data.store(x)", "data.remote_load(", "rows.wait("),
         calls=2,
@@ -187,7 +187,7 @@ CASES = (
         12,
         "The sum is stored over the input while slower peers still read that.",
         "race",
-        ('window "data"',),
+        ('window "data"', "mend: a barrier on a row of its own, after rank 1 loads"),
         mend=(
             ("    data.store(y)", "    ctx.barrier(rows, 1)\n    data.store(y)"),
             ("    ctx.barrier(rows, 1)\n    return", "    return"),
@@ -207,7 +207,7 @@ CASES = (
         "Each rank reduces the chunk of the rank that it was before the restart; readers expect the chunk "
         "of the rank that it is now.",
         "wrong",
-        ("elements 0:2", "6:8"),
+        ("elements 0:2", "6:8", "chunk 3 stands where chunk 0 belongs"),
         mend=(("(ctx.rank - 1) % ctx.nranks", "ctx.rank"),),
     ),
     Case(
@@ -237,7 +237,11 @@ CASES = (
         17,
         "Everyone notifies on row 0 and waits on row 1.",
         "deadlock",
-        ("row 1", "notified row 0"),
+        (
+            "row 1",
+            "it notified row 0",
+            "mend: notify and wait on the same row: 0 is notified, 1 is waited for",
+        ),
         mend=(("rows.wait(peer, 1,", "rows.wait(peer, 0,"),),
         cites=("rows.notify(",),
     ),
@@ -246,7 +250,12 @@ CASES = (
         "A rank notifies itself too, and counts that as one of the signals it waits for: nobody waits for "
         "the last rank.",
         "race",
-        ("rank 3 stores", "waits for no signal of rank 3"),
+        (
+            "rank 3 stores",
+            "waits for no signal of rank 3",
+            "its own notification",
+            "mend: let rank 0 wait for rank 3 on row 0",
+        ),
         mend=(
             (
                 "        rows.notify(peer, 0)",
@@ -288,7 +297,7 @@ CASES = (
         "Nothing tells a rank that its peers have read: in the next call it stores while a slower one "
         "still loads.",
         "race",
-        ('window "data"',),
+        ('window "data"', "mend: a barrier on a row of its own, after rank 1 loads"),
         mend=(
             ("rows=1", "rows=2"),
             (
@@ -312,7 +321,7 @@ CASES = (
         23,
         "Everyone waits for a peer before it notifies that peer.",
         "deadlock",
-        ("the circle: 0 -> 1 -> 0",),
+        ("the circle: 0 -> 1 -> 0", "mend: notify before waiting"),
         mend=(
             (
                 "        rows.wait(peer, 0, rows.generation)\n        rows.notify(peer, 0)",
@@ -363,7 +372,12 @@ CASES = (
         27,
         "Rank 0 expects the signals of all peers in the cell of rank 1; each writer has a cell of its own.",
         "deadlock",
-        ("rank 0 waits for rank 1", "at least 3", "it is 1"),
+        (
+            "rank 0 waits for rank 1",
+            "at least 3",
+            "it is 1",
+            "ranks 2 and 3 notified that row too, each in a cell of its own",
+        ),
         mend=(
             (
                 "        rows.wait(1, 0, (ctx.nranks - 1) * rows.generation)",
@@ -404,7 +418,7 @@ CASES = (
         "Asking for the signals is what counts a generation: rank 0 asks twice a call, and from the second "
         "call on it waits for signals that nobody will give.",
         "deadlock",
-        ("rank 0 waits for rank 1", "at least 3", "it is 2"),
+        ("rank 0 waits for rank 1", "at least 3", "it is 2", "ask for the signals", "generation 3"),
         mend=(("{ctx.signals('rows', rows=2).generation}", "{rows.generation}"),),
         calls=2,
     ),
