@@ -15,6 +15,7 @@ __all__ = [
     "counting",
     "one_phase",
     "ownership",
+    "rings",
     "three_collectives",
     "two_phases",
     "windows_and_signals",

@@ -1,0 +1,397 @@
+"""Exercises of notebook 07: the ring and its relatives."""
+
+import numpy as np
+
+from collectlab import semantics
+from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_ranks import ProgramMistake
+from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two_phase
+from collectlab.layout import Partition
+
+_ROUNDS = np.arange(6)  # of a ring of four ranks
+
+chunks_of_rank_1 = Exercise(
+    "A ring of 4 ranks. Which chunk does rank 1 read in each of the 6 rounds?",
+    expected=(1 - _ROUNDS - 2) % 4,
+    why="in round k, rank r reads chunk r - k - 2, counted round the ring: what its left neighbour had finished just "
+    "before.",
+    mistakes=(
+        Mistake(
+            "upwards",
+            (3 + _ROUNDS) % 4,
+            "The first is right, but then the numbers fall: what comes next from the left started one rank "
+            "further left.",
+        ),
+        Mistake(
+            "the neighbour's number",
+            0 * _ROUNDS,
+            "0 is who is read from. It hands over another chunk in each round.",
+        ),
+        Mistake(
+            "starts on its own rank",
+            (1 - _ROUNDS - 1) % 4,
+            "That is a ring in which chunk c starts on rank c; it would end on rank c - 1. Here chunk c starts "
+            "on rank c + 1.",
+        ),
+        Mistake(
+            "its own first",
+            (1 - _ROUNDS) % 4,
+            "That begins with chunk 1, which rank 1 is to finish. The chunk that a rank finishes reaches it "
+            "last.",
+        ),
+        Mistake(
+            "rank 0's",
+            (0 - _ROUNDS - 2) % 4,
+            "That is what rank 0 reads. In every round, rank 1 is one chunk ahead of it.",
+        ),
+        Mistake(
+            "the same three again",
+            (1 - _ROUNDS % 3 - 2) % 4,
+            "The first three are right. The second half goes on where the first ended: the left neighbour has "
+            "just finished chunk 0.",
+        ),
+    ),
+)
+
+contributions = Exercise(
+    "A ring of 5 ranks. After round 1, whose contributions does chunk 0 hold on rank 3? List the ranks in "
+    "rising order.",
+    expected=[1, 2, 3],
+    why="chunk 0 starts on rank 1; rank 2 adds its own in round 0, and rank 3 in round 1.",
+    length_is_asked=True,
+    mistakes=(
+        Mistake("its own", [3], "That is what rank 3 began with. In round 1 it has read chunk 0 from rank 2."),
+        Mistake(
+            "two neighbours",
+            [2, 3],
+            "Rank 2 did not hand over its own part alone: in round 0 it had added it to what rank 1 began "
+            "with.",
+        ),
+        Mistake(
+            "without its own", [1, 2], "That is what lies on rank 2. Rank 3 adds its own part before it stores "
+            "the sum."
+        ),
+        Mistake(
+            "everyone's",
+            [0, 1, 2, 3, 4],
+            "All five are there when chunk 0 is finished: on rank 0, two rounds later.",
+        ),
+        Mistake(
+            "starts on rank 0",
+            [0, 1, 2, 3],
+            "Chunk 0 starts on rank 1 and comes to rank 0 last; that is how rank 0 gets to own it.",
+        ),
+        Mistake("a round later", [1, 2, 3, 4], "That is chunk 0 on rank 4, one round later."),
+        Mistake("falling", [3, 2, 1], "Those are the ranks; write them in rising order."),
+        Mistake("the other way", [3, 4], "Those lie to the right. Every rank reads from its left neighbour."),
+    ),
+)
+
+
+def _on_8(cost):
+    """The Card of 64 float32 a rank on 8 ranks; all ranks have the same."""
+    return cost(8, 64, 4, 0)
+
+
+_RING, _TWO, _MESH = (_on_8(k.all_reduce_cost) for k in (ring, two_phase, mesh))
+_RIGHT = [_RING.nbytes, 14, _TWO.nbytes, _TWO.barriers]
+
+bytes_and_rounds = Exercise(
+    "8 ranks, 64 float32 on each. How many bytes does a rank read in the ring, in how many rounds; how many in "
+    "two phases, with how many barriers?",
+    expected=_RIGHT,
+    why="both read 7 chunks of 32 bytes to reduce and 7 to gather; the ring waits before each of them, two phases "
+    "wait twice.",
+    mistakes=(
+        Mistake(
+            "half the work",
+            [_RING.nbytes // 2, 7, _TWO.nbytes // 2, 1],
+            "That is the reduce-scatter alone. An all-reduce gathers the finished chunks as well.",
+        ),
+        Mistake(
+            "its own chunk too",
+            [512, 16, 512, 2],
+            "8 chunks are read twice there. A rank's own chunk is at home each time: 7 are read.",
+        ),
+        Mistake(
+            "half the rounds",
+            [_RING.nbytes, 7, _TWO.nbytes, 2],
+            "7 rounds finish one chunk on each rank. As many again bring it to everyone.",
+        ),
+        Mistake(
+            "a barrier is a round",
+            [_RING.nbytes, 2, _TWO.nbytes, 2],
+            "The ring has no barrier in which all chunks become ready at once: it reads one chunk a round.",
+        ),
+        Mistake(
+            "two phases as a mesh",
+            [_RING.nbytes, 14, _MESH.nbytes, 2],
+            "7 whole vectors are what the mesh reads. In two phases a rank reads one chunk of each peer, "
+            "twice.",
+        ),
+        Mistake(
+            "elements",
+            [_RING.nbytes // 4, 14, _TWO.nbytes // 4, 2],
+            "Those are elements. A float32 has 4 bytes.",
+        ),
+        Mistake(
+            "a round a rank",
+            [_RING.nbytes, 16, _TWO.nbytes, 2],
+            "16 rounds are one too many in each half: what a rank finishes needs 7 additions, not 8.",
+        ),
+    ),
+)
+
+# 8 ranks of two hosts, 0 to 3 and 4 to 7: a chunk has 32 bytes, read once to be reduced and once to be gathered
+_CHUNK = 256 // 8
+_ACROSS = [2 * 7 * _CHUNK, 4 * 4 * 2 * _CHUNK]
+
+across_the_hosts = Exercise(
+    "8 ranks, 256 bytes on each; ranks 0 to 3 on one host, 4 to 7 on another. How many bytes do the ranks of "
+    "the first host read from the second: in the ring, and in two phases?",
+    expected=_ACROSS,
+    why="in the ring rank 0 alone reads from the other host, all its 14 chunks; in two phases four ranks read from "
+    "four, two chunks from each.",
+    mistakes=(
+        Mistake(
+            "one rank's",
+            [_RING.nbytes] * 2,
+            "448 is what one rank reads. In two phases four ranks of the first host read from the second.",
+        ),
+        Mistake(
+            "all that four ranks read",
+            [4 * _RING.nbytes] * 2,
+            "That is all that the four ranks read. Only what comes from ranks 4 to 7 crosses over.",
+        ),
+        Mistake(
+            "one phase",
+            [_RING.nbytes // 2, _ACROSS[1] // 2],
+            "That is the reduce-scatter. The all-gather crosses over as often again.",
+        ),
+        Mistake(
+            "both ways",
+            [2 * _ACROSS[0], 2 * _ACROSS[1]],
+            "That counts both directions. Asked is what the first host reads from the second.",
+        ),
+        Mistake(
+            "all of rank 0 only",
+            [_RING.nbytes, 4 * 2 * _CHUNK],
+            "The second is what one rank reads from the other host. Four ranks do so.",
+        ),
+        Mistake(
+            "one chunk",
+            [_CHUNK, _ACROSS[1]],
+            "32 bytes cross over in one round of the ring. It has 14.",
+        ),
+        Mistake(
+            "everyone in the ring",
+            [4 * _RING.nbytes, _ACROSS[1]],
+            "Ranks 1, 2 and 3 have their left neighbour on their own host. Only rank 0 reads from rank 7.",
+        ),
+        Mistake(
+            "nothing in the ring",
+            [0, _ACROSS[1]],
+            "A ring closes: the left neighbour of rank 0 is rank 7.",
+        ),
+    ),
+)
+
+_DISTANCES = np.array([1, 2, 4])
+
+partners = Exercise(
+    "Recursive doubling on 8 ranks. With whom does rank 5 exchange in steps 1, 2 and 3?",
+    expected=5 ^ _DISTANCES,
+    why="4 is its neighbour in the pair 4, 5; 7 its partner in the other pair of 4 to 7; 1 its partner in the other "
+    "four. In Python: rank ^ distance.",
+    mistakes=(
+        Mistake(
+            "always up",
+            (5 + _DISTANCES) % 8,
+            "Those are 1, 2 and 4 further on. Partners exchange, so the partner of a partner is oneself: 5 and "
+            "6 are in different pairs.",
+        ),
+        Mistake(
+            "always down",
+            5 - _DISTANCES,
+            "4 is right. Of 4, 5, 6 and 7, the pair 4, 5 has added its parts; the partner is in the other "
+            "pair.",
+        ),
+        Mistake(
+            "on from the partner",
+            [4, 6, 2],
+            "That counts on from the last partner. The distance is counted from rank 5 each time.",
+        ),
+        Mistake("largest first", [1, 7, 4], "Those are the partners in falling distance. Doubling begins with 1."),
+        Mistake(
+            "distances",
+            _DISTANCES,
+            "Those are the distances. Asked are the ranks at that distance.",
+        ),
+        Mistake(
+            "1, 2, 3 apart",
+            [6, 7, 0],
+            "Those are 1, 2 and 3 further on. The distances double, 1, 2, 4, and partners exchange.",
+        ),
+        Mistake("a ring", [4, 4, 4], "That is a ring's left neighbour. Here the partner changes with each step."),
+    ),
+)
+
+KERNELS = {
+    "mesh": mesh,
+    "two_phase": two_phase,
+    "ring": ring,
+    "recursive_doubling": recursive_doubling,
+    "rabenseifner": rabenseifner,
+}
+CASES = ((8, 4 * 2**10), (8, 2**20), (6, 2**20))  # ranks, bytes of one rank's float32
+LATENCY, BANDWIDTH = 1e-6, 10e9
+
+
+def modelled(name, nranks, nbytes):
+    """(card, seconds) of the slowest rank of an all-reduce in the latency-bandwidth model of the exercise."""
+    cards = [KERNELS[name].all_reduce_cost(nranks, nbytes // 4, 4, rank) for rank in range(nranks)]
+    slowest = max(cards, key=lambda card: card.seconds(LATENCY, BANDWIDTH))
+    return slowest, slowest.seconds(LATENCY, BANDWIDTH)
+
+
+def _fastest(nranks, nbytes):
+    return min(KERNELS, key=lambda name: modelled(name, nranks, nbytes)[1])
+
+
+def _slower(case, name):
+    """The mistake of naming `name` for a case that another one wins."""
+    card, seconds = modelled(name, *CASES[case])
+    said = (
+        f"Case {case + 1}: {name} takes {card.steps} steps, {card.messages} messages and {card.nbytes:,} bytes, "
+        f"{seconds * 1e6:.1f} µs in all. Another one takes less."
+    )
+    return Mistake(f"{name} for need {case + 1}", lambda names: names[case : case + 1] == (name,), said)
+
+
+winners = Exercise(
+    "Latency 1 µs, bandwidth 10 GB/s. Which all-reduce is the fastest by the model: case 1, on 8 ranks with 4 "
+    "KiB each; case 2, on 8 ranks with 1 MiB; case 3, on 6 ranks with 1 MiB?",
+    expected=tuple(_fastest(*case) for case in CASES),
+    options=tuple(KERNELS),
+    why="few bytes: the fewest steps and messages win. Many: the fewest bytes, and among those that read "
+    "equally few, the fewest messages. On 6 ranks Rabenseifner first folds two of them in, and reads more.",
+    mistakes=tuple(
+        _slower(case, name) for case in range(3) for name in KERNELS if name != _fastest(*CASES[case])
+    ),
+)
+
+
+def _chunks(xs, of=0):
+    """Chunk r + of of the sum, for each rank r."""
+    total, parts = semantics.all_reduce(xs)[0], Partition.uneven(xs[0].size, len(xs))
+    return [total[parts.slice((rank + of) % len(xs))] for rank in range(len(xs))]
+
+
+def _own(xs, weigh):
+    """For each rank r, chunk r of sum over j of weigh(j, nranks) times the vector of rank r + j."""
+    p, parts = len(xs), Partition.uneven(xs[0].size, len(xs))
+    return [
+        sum(weigh(j, p) * xs[(rank + j) % p] for j in range(p))[parts.slice(rank)].astype(xs[0].dtype)
+        for rank in range(p)
+    ]
+
+
+def _reads_right(finding):
+    """A race in which a rank read from its right neighbour, for whom it has not waited."""
+    return any(
+        event.kind == "load" and event.peer == (event.rank + 1) % finding.nranks != (event.rank - 1) % finding.nranks
+        for race in finding.races
+        for event in (race.first, race.second)
+    )
+
+
+def _raced(finding, call=None):
+    return finding.kind == "race" and call in (None, finding.call)
+
+
+ring_reduce_scatter = KernelExercise(
+    "Write the rounds of a ring's reduce-scatter: after them, rank r holds chunk r of the sum.",
+    expected=_chunks,
+    why="in each of the nranks - 1 rounds a rank adds its own part to the chunk that its left neighbour had finished "
+    "the round before.",
+    mistakes=(
+        KernelMistake(
+            "waits first",
+            lambda finding: finding.kind == "deadlock" and finding.call == 0,
+            "the ranks wait for ever. In each round a rank has to tell its right neighbour that it is ready "
+            "before it waits for its left one; and notify and wait have to name the same row.",
+        ),
+        KernelMistake(
+            "reads from the right",
+            _reads_right,
+            "a rank reads from its right neighbour, but it has waited for the left one. Signals and chunks go "
+            "the same way round.",
+        ),
+        KernelMistake(
+            "a fixed target",
+            lambda f: _raced(f, 1) and any("signals.generation" in race.mend for race in f.races),
+            "a wait of the second call is content with a signal of the first. Counters only go up: let each "
+            "wait ask for rounds.generation.",
+        ),
+        KernelMistake(
+            "window not free",
+            lambda f: _raced(f, 1),
+            "the second call stores into the window while the right neighbour still reads. Let it tell when it "
+            "has read, on a row of its own, and wait for that.",
+        ),
+        KernelMistake(
+            "one row for all rounds",
+            lambda f: _raced(f, 0) and any("already gave it" in race.why for race in f.races),
+            "a wait is content with the signal of an earlier round. Each round needs its own row, and its wait "
+            "has to come before the load.",
+        ),
+        KernelMistake(
+            "no wait",
+            lambda f: _raced(f, 0),
+            "a rank reads what its left neighbour may not have stored yet. Wait for the left neighbour in each "
+            "round, before the load.",
+        ),
+        KernelMistake(
+            "no ring",
+            lambda finding: finding.kind == "bytes",
+            "the result is right, but a rank reads other chunks than in a ring: one in each round, from its "
+            "left neighbour, and never chunk r - 1.",
+        ),
+        ProgramMistake(
+            "never reached",
+            lambda xs: _own(xs, lambda j, p: j == 0),
+            "rank r returns its own part of chunk r, to which nothing was added: its rounds never came to chunk "
+            "r. Which chunk has to be the last one, and how many rounds are there?",
+        ),
+        ProgramMistake(
+            "the next rank's chunk",
+            lambda xs: _chunks(xs, 1),
+            "rank r returns chunk r + 1, finished. Start every chunk one rank further on.",
+        ),
+        ProgramMistake(
+            "handed on",
+            lambda xs: _own(xs, lambda j, p: j == 1 % p),
+            "chunks are handed on, but nobody adds anything: what comes out is what rank r + 1 began with.",
+        ),
+        ProgramMistake(
+            "not stored",
+            lambda xs: _own(xs, lambda j, p: (j == 0) + (j == p - 1 > 0)),
+            "only two ranks are in the sum. What a round has added must be stored in the window, or the right "
+            "neighbour reads the old values.",
+        ),
+        ProgramMistake(
+            "the same chunk each round",
+            lambda xs: _own(xs, lambda j, p: (j == 0) + (p - 1) * (j == p - 1 > 0)),
+            "rank r reads chunk r in every round, where its left neighbour never adds anything. Another chunk "
+            "comes round each time, and chunk r comes last.",
+        ),
+        ProgramMistake(
+            "its own twice",
+            lambda xs: _own(xs, lambda j, p: 2 - (j == 1 % p)),
+            "every rank but the first adds its own part twice. It lies in the window already: add x, or what "
+            "the window holds, not both.",
+        ),
+    ),
+    budget=ring.reduce_scatter_cost,
+)
