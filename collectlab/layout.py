@@ -10,6 +10,7 @@ import operator
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -54,8 +55,9 @@ class Partition:
     @classmethod
     def uneven(cls, total, nranks):
         """Counts that differ by at most one; the first ``total % nranks`` ranks hold one element more."""
-        total, nranks = _size("uneven", total, nranks)
-        return cls(tuple(total // nranks + (rank < total % nranks) for rank in range(nranks)))
+        if type(total) is type(nranks) is int:
+            return _uneven(cls, total, nranks)
+        return _uneven(cls, *_size("uneven", total, nranks))
 
     @classmethod
     def padded(cls, total, nranks, multiple=1):
@@ -87,12 +89,12 @@ class Partition:
     def nranks(self):
         return len(self.counts)
 
-    @property
+    @cached_property
     def total(self):
         """Elements of the whole vector, padding included."""
         return sum(self.counts)
 
-    @property
+    @cached_property
     def displacements(self):
         """Where each rank's block starts, in elements."""
         return (0, *accumulate(self.counts[:-1]))
@@ -103,12 +105,15 @@ class Partition:
         data = self.total - self.padding
         return tuple(max(0, min(c, data - d)) for c, d in zip(self.counts, self.displacements, strict=True))
 
+    @cached_property
+    def _slices(self):
+        return [slice(d, d + c) for d, c in zip(self.displacements, self.counts, strict=True)]
+
     def slice(self, rank):
         """The slice of the vector that the rank holds, padding included; empty where its count is zero."""
         if not 0 <= operator.index(rank) < self.nranks:
             raise IndexError(f"slice(rank={rank}): ranks are 0 to {self.nranks - 1}")
-        start = self.displacements[rank]
-        return slice(start, start + self.counts[rank])
+        return self._slices[rank]
 
     def owner(self, index):
         """The rank whose block holds the element; a rank with an empty block owns nothing."""
@@ -134,6 +139,12 @@ class Partition:
     @staticmethod
     def _amount(count, padding):
         return f"{count} element{'s' * (count != 1)}" + f" ({padding} of padding)" * bool(padding)
+
+
+@lru_cache(maxsize=256)
+def _uneven(cls, total, nranks):
+    total, nranks = _size("uneven", total, nranks)
+    return cls(tuple(total // nranks + (rank < total % nranks) for rank in range(nranks)))
 
 
 @dataclass(frozen=True)

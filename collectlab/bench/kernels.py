@@ -25,6 +25,7 @@ from collectlab.bench import Row
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = tuple(4**k * 4 * KIB for k in range(8))  # bytes of one rank's vector: 4 KiB to 64 MiB
 NRANKS = (2, 4)
+SECONDS = 0.8  # for one call at one size, as long as 3 rounds take no longer
 KERNELS = ("mesh", "two_phase", "two_phase registered")
 PEERS = {"Open MPI": "COLLECTLAB_OPENMPI", "Gloo": "COLLECTLAB_TORCH"}
 _MODULE = {"Open MPI": "mpi4py", "Gloo": "torch"}
@@ -34,7 +35,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 def rows(sizes=SIZES, nranks=NRANKS, rounds=None):
     """The rows of the goals, at each rank count; the medians behind them go to the standard error stream.
 
-    `rounds` is how many are measured of each size; None: 41 of small ones, 7 of the largest.
+    `rounds` is how many are measured of each size; None: 41 of small ones, 7 of the largest. On a busy machine
+    they are fewer: once a size has taken its seconds, 3 are enough.
     """
     found = []
     for p in nranks:
@@ -77,7 +79,7 @@ def measure(nranks, sizes, rounds=None):
     with launch(nranks, device="cpu") as ranks:
         for traced in (False, True):
             for size, n, batch in plan if not traced else plan[:1]:
-                run = ranks.submit(_kernels, size // 4, n, batch, trace=traced).wait()
+                run = ranks.submit(_kernels, size // 4, n, batch, trace=traced).wait(None)
                 if not run.ok:
                     raise RuntimeError(run.report())
                 for name, seconds in _medians(run.results, batch).items():
@@ -107,13 +109,17 @@ def _medians(of_ranks, batch):
     return medians
 
 
-def times(calls, barrier, rounds, batch):
+def times(calls, barrier, first_says, rounds, batch):
     """{name: (start, end) of each of the rounds, in seconds of a clock that all ranks of a host share}.
 
-    One more round comes first and is not kept: it finds memory that nobody has touched.
+    One more round comes first and is not kept: it finds memory that nobody has touched. `first_says(flag)` returns
+    the flag of rank 0, which decides when it is enough.
     """
     kept = {name: [] for name in calls}
-    for _ in range(rounds + 1):
+    enough = time.perf_counter() + SECONDS * len(calls)
+    for done in range(rounds + 1):
+        if first_says(done > 3 and time.perf_counter() > enough):
+            break
         for name, call in calls.items():
             barrier()
             start = time.perf_counter()
@@ -149,7 +155,7 @@ def _kernels(ctx, count, rounds, batch):
     for name, call in calls.items():
         if not np.array_equal(call(), want):
             raise AssertionError(f"{name} of {count} elements: the result is not the sum")
-    return times({**calls, "copy": copy}, comm.Barrier, rounds, batch)
+    return times({**calls, "copy": copy}, comm.Barrier, comm.bcast, rounds, batch)
 
 
 def inputs(rank, nranks, count):
@@ -173,7 +179,7 @@ for size, rounds, batch in json.loads(sys.argv[1]):
     y = np.empty_like(x)
     comm.Allreduce(x, y)
     assert np.array_equal(y, want)
-    found.append(kernels.times({"Open MPI": lambda: comm.Allreduce(x, y)}, comm.Barrier, rounds, batch))
+    found.append(kernels.times({"Open MPI": lambda: comm.Allreduce(x, y)}, comm.Barrier, comm.bcast, rounds, batch))
 found = comm.gather(found)
 if comm.rank == 0:
     print(json.dumps(found))
@@ -187,12 +193,16 @@ rank, nranks = int(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method="file://" + sys.argv[4], rank=rank, world_size=nranks)
 found = []
+def first_says(flag):
+    said = torch.tensor([int(flag)])
+    dist.broadcast(said, 0)
+    return bool(said)
 for size, rounds, batch in json.loads(sys.argv[1]):
     x, want = map(torch.from_numpy, kernels.inputs(rank, nranks, size // 4))
     dist.all_reduce(x)
     assert torch.equal(x, want)
     x.zero_()  # it is summed in place, again and again
-    found.append(kernels.times({"Gloo": lambda: dist.all_reduce(x)}, dist.barrier, rounds, batch))
+    found.append(kernels.times({"Gloo": lambda: dist.all_reduce(x)}, dist.barrier, first_says, rounds, batch))
 print(json.dumps(found))
 dist.destroy_process_group()
 """

@@ -1,5 +1,7 @@
 """The first argument of every program."""
 
+from functools import cached_property
+
 
 class Context:
     """What a rank knows, and what it can do beside computing.
@@ -14,8 +16,9 @@ class Context:
         self.rank, self.nranks, self.comm, self.device = rank, nranks, comm, device
         self._array_module, self._make_fabric = array_module, fabric
         self._log, self._progress = log, progress
+        self._windows = {}
 
-    @property
+    @cached_property
     def xp(self):
         """The array module: numpy or cupy."""
         return __import__(self._array_module)
@@ -33,16 +36,16 @@ class Context:
 
         The same name, shape and dtype is the same memory, also in a later call.
         """
-        from collectlab.fabric.windows import Window
-
         shape = tuple(map(int, shape)) if hasattr(shape, "__iter__") else (int(shape),)
-        return Window(self._fabric, self.rank, name, self._fabric.memory(self.rank, name, shape, dtype), self.xp)
+        found = self._windows.get((name, shape, dtype))
+        if found is None:
+            found = self._fabric.window(self.rank, name, shape, dtype, self.xp)
+            self._windows[name, shape, dtype] = found
+        return found
 
     def signals(self, name, rows):
         """The Signals of that name, with so many rows; each call begins a new generation."""
-        from collectlab.fabric.windows import Signals
-
-        return Signals(self._fabric, self.rank, name, rows, self._fabric.generation(self.rank, name, rows))
+        return self._fabric.signals(self.rank, name, rows)
 
     def packets(self, name, slots, count, dtype):
         """Packets of that name: so many slots, each for `count` elements of `dtype` from every peer."""
@@ -60,12 +63,10 @@ class Context:
         """
         signals.barrier(row)
 
-    @property
+    @cached_property
     def _fabric(self):
         # made when it is first needed: most programs of the first lessons only use the communicator
-        fabric = self._make_fabric()
-        self._make_fabric = lambda: fabric
-        return fabric
+        return self._make_fabric()
 
     def __repr__(self):
         return f"Context(rank={self.rank}, nranks={self.nranks}, device={self.device!r})"

@@ -9,6 +9,8 @@ from mpi4py import MPI
 from collectlab.fabric.windows import Fabric, SharedMemory
 
 _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer disturbs another's cell
+_LOOKS = 2000  # at a cell before a rank gives up its core, some 100 us; 1 where ranks have to share cores
+_YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
 _ONE_SIDED = "COLLECTLAB_ONE_SIDED"  # set: as between hosts, also where all ranks share one
 
 
@@ -23,9 +25,12 @@ def fabric(comm, traced=True):
 class _Windows(Fabric):
     """What both have: windows and signals that are made together and freed together."""
 
+    in_place = True
+
     def __init__(self, comm, traced=True):
         self.comm = comm.Dup()
         super().__init__(comm.size, traced)
+        self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self._windows, self._memories, self._cells, self._generations = [], {}, {}, {}
 
     def memory(self, rank, name, shape, dtype, fill=None):
@@ -45,8 +50,8 @@ class _Windows(Fabric):
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
-        self.keep_rows(rank, name, rows)
-        if name not in self._cells:
+        if self._rows.get(name) != rows:
+            self.keep_rows(rank, name, rows)
             self._together(rank, ("signals", name, (rows,), None))
             self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64), 0)
         self._generations[name] = self._generations.get(name, 0) + 1
@@ -73,11 +78,14 @@ class _Windows(Fabric):
         self._until(lambda: (words >> 32 == lap).all())
 
     def _until(self, there):
-        spins = 0
+        looks = 0
         while not there():
-            spins += 1
-            self._progress(spins)
-            time.sleep(0 if spins < 2000 else 0.0005)
+            looks += 1
+            self._progress()
+            if looks < _YIELDS:
+                os.sched_yield()  # and not time.sleep(0), which takes 75 us: the kernel's timers have some slack
+            else:
+                time.sleep(0.0005)
         self._windows[0].Sync()
 
     def _keep(self, window):
@@ -96,6 +104,10 @@ class _Windows(Fabric):
 class SharedWindows(_Windows):
     """Ranks that share a host: every part of a window is memory that each of them can reach."""
 
+    def __init__(self, comm, traced=True):
+        super().__init__(comm, traced)
+        self._boards, self._peers = {}, [peer for peer in range(comm.size) if peer != comm.rank]
+
     def _made(self, rank, shape, dtype):
         nbytes = int(np.prod(shape)) * dtype.itemsize
         window = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), dtype.itemsize, comm=self.comm))
@@ -104,15 +116,49 @@ class SharedWindows(_Windows):
         parts = [window.Shared_query(peer)[0] for peer in range(self.nranks)]
         return SharedMemory(rank, [np.ndarray(shape, dtype, buffer=part) for part in parts])
 
+    def _flat_cells(self, name):
+        """The cells of signals on every rank as flat memoryviews: one number is read much faster than by NumPy."""
+        found = self._boards.get(name)
+        if found is None:
+            found = self._boards[name] = [memoryview(part.reshape(-1)) for part in self._cells[name].parts]
+        return found
+
     def notify(self, rank, peer, name, row):
         """Raise the cell of this rank at `peer`; returns its new count."""
-        cell = self._cells[name].view(peer, (row, rank), ())
-        count = int(cell[0]) + 1
+        cells, at = self._flat_cells(name)[peer], (row * self.nranks + rank) * _LINE
+        count = cells[at] + 1
         self._windows[0].Sync()  # a memory barrier: what was stored before is seen before the signal
-        cell[0] = count
+        cells[at] = count
         return count
 
-    def _progress(self, spins):
+    def meet(self, rank, name, row, at_least):
+        """A barrier, unless each of its steps is to be noted."""
+        if self.events is not None:
+            return False
+        boards, first = self._flat_cells(name), row * self.nranks
+        mine, cells, sync = (first + rank) * _LINE, boards[rank], self._windows[0].Sync
+        sync()
+        for peer in self._peers:
+            boards[peer][mine] += 1
+        for peer in self._peers:
+            at = (first + peer) * _LINE
+            if cells[at] < at_least:
+                self._look(cells, at, at_least)
+        sync()
+        return True
+
+    def wait(self, rank, peer, name, row, at_least):
+        """Come back when the cell of `peer` has reached `at_least`."""
+        self._look(self._flat_cells(name)[rank], (row * self.nranks + peer) * _LINE, at_least)
+        self._windows[0].Sync()
+
+    def _look(self, cells, at, at_least):
+        for _ in range(self._looks):
+            if cells[at] >= at_least:
+                return
+        self._until(lambda: cells[at] >= at_least)
+
+    def _progress(self):
         """Shared memory needs none."""
 
 
@@ -142,7 +188,7 @@ class OneSided(_Windows):
         memory.replace(peer, (row * self.nranks + rank) * _LINE, np.array([count]))
         return count
 
-    def _progress(self, spins):
+    def _progress(self):
         """A call of MPI, in which it may serve the others, and a look at what they have written."""
         self.comm.Iprobe()
         self._windows[0].Sync()
@@ -151,17 +197,21 @@ class OneSided(_Windows):
 class _RemoteMemory:
     """Memory of one window of which only this rank's part can be reached without MPI."""
 
+    shared = False
+
     def __init__(self, rank, window, local):
-        self.rank, self.window, self.local = rank, window, local
+        self.rank, self.window, self.local, self._shown = rank, window, local, local.view()
+        self._shown.flags.writeable = False
 
     def view(self, peer, at, elements):
-        """The part of `peer` at `at`: for another rank, a copy."""
+        """The part of `peer` at `at`, read-only: for another rank, a copy."""
         if peer == self.rank:
-            return self.local[at]
+            return self._shown[at]
         found = np.empty(np.shape(self.local[at]), self.local.dtype)
         if found.size:
             self.window.Get([found, found.nbytes, MPI.BYTE], peer, self._target(at, elements))
             self.window.Flush(peer)
+        found.flags.writeable = False
         return found
 
     def store(self, peer, at, elements, value):

@@ -13,6 +13,8 @@ import numpy as np
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT, Event
 
 WHOLE = slice(None)
+_MOST_PLACES = 4096  # that a window keeps
+_WHOLE_NUMBER = (int, np.integer)
 
 
 class Window:
@@ -29,10 +31,18 @@ class Window:
         self.name, self.rank, self.local = name, rank, memory.local
         self.shape, self.dtype = self.local.shape, self.local.dtype
         self._fabric, self._memory, self._xp = fabric, memory, xp
+        self._places = {}
 
     def store(self, value, at=WHOLE):
         """Write `value` into this rank's part."""
         self._store(self.rank, value, at, "store")
+
+    def storing(self, at=WHOLE):
+        """For `with window.storing(at) as part`: stores what the block computes into the array `part`.
+
+        Nothing is copied where the memory can be reached. Fill all of `part`; give no signal inside the block.
+        """
+        return _Storing(self, at)
 
     def load(self, at=WHOLE, out=None):
         """A copy of this rank's part; or `out`, an array, filled with it."""
@@ -40,21 +50,43 @@ class Window:
 
     def remote_store(self, peer, value, at=WHOLE):
         """Write `value` into the part of `peer` (a push)."""
-        self._store(self._peer(peer, at, "remote_store"), value, at, "remote_store")
+        self._store(peer, value, at, "remote_store")
 
     def remote_load(self, peer, at=WHOLE, out=None):
         """A copy of the part of `peer` (a pull); or `out`, an array, filled with it."""
-        return self._load(self._peer(peer, at, "remote_load"), at, out, "remote_load")
+        return self._load(peer, at, out, "remote_load")
 
     def remote_view(self, peer, at=WHOLE):
         """What remote_load returns, without the copy where the memory can be reached: read-only.
 
-        It shows what lies there now, so it is good until the signal after which `peer` may store again.
+        It is good until the next signal that this rank gives: after that, `peer` may store again.
         """
-        return self._load(self._peer(peer, at, "remote_view"), at, None, "remote_view")
+        return self._load(peer, at, None, "remote_view")
+
+    def _place(self, peer, at, call):
+        """The peer, the flat indices of `at`, and the part there, None where it has to be fetched.
+
+        The places of slices are found once and kept: a kernel asks for the same ones at each call.
+        """
+        if type(at) is slice and at.step is None and type(peer) is int:
+            start, stop = at.start, at.stop
+            if type(start) is type(stop) is int or start is stop is None:
+                key = peer, start, stop
+                found = self._places.get(key)
+                if found is None:
+                    found = self._find(peer, at, call)
+                    if len(self._places) < _MOST_PLACES:
+                        self._places[key] = found
+                return found
+        return self._find(peer, at, call)
+
+    def _find(self, peer, at, call):
+        peer = self._peer(peer, at, call)
+        elements = self._elements(at, call)
+        return peer, elements, self._memory.view(peer, at, elements) if self._memory.shared else None
 
     def _peer(self, peer, at, call):
-        if not isinstance(peer, int | np.integer) or not 0 <= peer < self._fabric.nranks:
+        if not isinstance(peer, _WHOLE_NUMBER) or not 0 <= peer < self._fabric.nranks:
             raise IndexError(
                 f'rank {self.rank}: window "{self.name}".{call}(peer={peer!r}, at={_spell(at)}): '
                 f"peers are ranks 0 to {self._fabric.nranks - 1}"
@@ -62,50 +94,49 @@ class Window:
         return int(peer)
 
     def _load(self, peer, at, out, call):
-        elements = self._elements(at, call)
         fabric = self._fabric
+        peer, elements, found = self._place(peer, at, call)
         fabric.pause(self.rank)
-        found = self._memory.view(peer, at, elements)
+        if found is None:
+            found = self._memory.view(peer, at, elements)
         if out is not None:
-            self._fits(found, out, at, f"{call}(out=..., ", "array to load into")
+            self._fits(found, out, at, call, "out")
             value = out
             value[...] = found if self._xp is np else self._xp.asarray(found)
         elif self._xp is not np:
             value = self._xp.asarray(found)
-        elif call == "remote_view":
-            value = found
-            if value.ndim:
-                value.flags.writeable = False
         else:
-            value = found.copy()
+            value = found[()] if call == "remote_view" else found.copy()  # a view of its own each time
         if fabric.events is not None:
             fabric.note(LOAD, self.rank, peer, self.name, elements, found.nbytes)
         return value
 
-    def _store(self, peer, value, at, call):
-        elements = self._elements(at, call)
+    def _store(self, peer, value, at, call, is_there=False):
         fabric = self._fabric
-        self._fits(self.local[at], value, at, f"{call}(value, ", "value")
-        if hasattr(value, "get"):  # it lies on a GPU
+        peer, elements, found = self._place(peer, at, call)
+        self._fits(self.local[at] if found is None else found, value, at, call, "value")
+        if self._xp is not np and hasattr(value, "get"):  # it lies on a GPU
             value = value.get()
         fabric.pause(self.rank)
-        self._memory.store(peer, at, elements, value)
+        if not is_there:
+            self._memory.store(peer, at, elements, value)
         if fabric.events is not None:
             fabric.note(STORE, self.rank, peer, self.name, elements, len(elements) * self.dtype.itemsize)
 
-    def _fits(self, place, value, at, call, what):
-        shape, dtype = np.shape(value), getattr(value, "dtype", None)
-        if shape != place.shape or (dtype is not None and dtype != self.dtype):
+    def _fits(self, place, value, at, call, argument):
+        dtype = getattr(value, "dtype", None)
+        shape = np.shape(value) if dtype is None else value.shape
+        if shape != place.shape or (dtype is not self.dtype and dtype not in (None, self.dtype)):
+            spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
-                f'rank {self.rank}: window "{self.name}".{call}at={_spell(at)}): the slice holds {place.shape} '
-                f"of {self.dtype}, the {what} is {shape} of {dtype or type(value).__name__}"
+                f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
+                f"{place.shape} of {self.dtype}, the {what} is {shape} of {dtype or type(value).__name__}"
             )
 
     def _elements(self, at, call):
         parts = at if type(at) is tuple else (at,)
         try:
-            key = tuple((p.start, p.stop, p.step) if type(p) is slice else operator.index(p) for p in parts)
-            return _flat(self.shape, key)
+            return _flat(self.shape, tuple(map(_ends, parts)))
         except (IndexError, TypeError, ValueError) as error:
             raise IndexError(
                 f'rank {self.rank}: window "{self.name}".{call}(at={_spell(at)}): {error}; the window has '
@@ -114,6 +145,26 @@ class Window:
 
     def __repr__(self):
         return f"Window({self.name!r}, {self.shape}, {self.dtype}, rank {self.rank} of {self._fabric.nranks})"
+
+
+class _Storing:
+    """The `with` of `Window.storing`: the step is made, and noted, at its end."""
+
+    def __init__(self, window, at):
+        self.window, self.at = window, at
+
+    def __enter__(self):
+        window = self.window
+        window._place(window.rank, self.at, "storing")
+        self.part = window.local[self.at]
+        self.in_place = window._fabric.in_place and window._xp is np
+        if not self.in_place:
+            self.part = window._xp.empty(self.part.shape, window.dtype)
+        return self.part
+
+    def __exit__(self, error, *_):
+        if error is None:
+            self.window._store(self.window.rank, self.part, self.at, "storing", self.in_place)
 
 
 class Signals:
@@ -139,7 +190,10 @@ class Signals:
 
     def barrier(self, row):
         """Notify every peer on `row`, then wait for every peer's notification of this generation."""
-        self._check(self.rank, row, "barrier")
+        if type(row) is not int or not 0 <= row < self.rows:
+            self._check(self.rank, row, "barrier")
+        if self._fabric.meet(self.rank, self.name, row, self.generation):
+            return
         peers = [peer for peer in range(self._fabric.nranks) if peer != self.rank]
         for peer in peers:
             self._notify(peer, row, BARRIER)
@@ -164,8 +218,10 @@ class Signals:
 
     def _check(self, peer, row, call):
         nranks = self._fabric.nranks
+        if type(peer) is type(row) is int and 0 <= peer < nranks and 0 <= row < self.rows:
+            return
         for what, value, end in (("peers are ranks", peer, nranks), ("rows are", row, self.rows)):
-            if not isinstance(value, int | np.integer) or not 0 <= value < end:
+            if not isinstance(value, _WHOLE_NUMBER) or not 0 <= value < end:
                 raise IndexError(
                     f'rank {self.rank}: signals "{self.name}".{call}(peer={peer!r}, row={row!r}): '
                     f"{what} 0 to {end - 1}"
@@ -175,15 +231,26 @@ class Signals:
 class Fabric:
     """What the fabrics share. Each one adds memory(), generation(), pause(), notify() and wait().
 
-    memory() returns an object with `local`, this rank's part; view(peer, at, elements), a part to read from;
-    store(peer, at, elements, value); and replace(peer, start, words), which writes each 64-bit word at once. For
-    packets, post() writes words with their flags and take() waits until all of them carry it.
+    memory() returns an object with `local`, this rank's part; `shared`, whether every part can be reached;
+    view(peer, at, elements), a part to read from, and only to read; store(peer, at, elements, value); and
+    replace(peer, start, words), which writes each 64-bit word at once. For packets, post() writes words with their
+    flags and take() waits until all of them carry it.
     """
+
+    in_place = False  # whether what is computed for a window may be written there before the step that stores it
 
     def __init__(self, nranks, traced=True):
         self.nranks = nranks
         self.events = [] if traced else None
         self._rows = {}
+
+    def window(self, rank, name, shape, dtype, xp):
+        """The Window of `rank` with that name, shape and dtype."""
+        return Window(self, rank, name, self.memory(rank, name, shape, dtype), xp)
+
+    def signals(self, rank, name, rows):
+        """The Signals of `rank` with that name, in their next generation."""
+        return Signals(self, rank, name, rows, self.generation(rank, name, rows))
 
     def note(self, kind, rank, peer, name, elements=(), nbytes=0, row=-1, at_least=0, cause=""):
         """Append an event, with the line of the program that caused it."""
@@ -194,6 +261,10 @@ class Fabric:
         self.events.append(
             Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, code.co_filename, frame.f_lineno)
         )
+
+    def meet(self, rank, name, row, at_least):
+        """A whole barrier at once, where the fabric has a faster way than peer by peer; whether it had."""
+        return False
 
     def keep_rows(self, rank, name, rows):
         """ValueError when signals of this name have another number of rows already."""
@@ -216,20 +287,25 @@ class Fabric:
 class SharedMemory:
     """Memory of one window that this process can reach on every rank: one array per rank."""
 
+    shared = True
+
     def __init__(self, rank, parts):
-        self.local, self._parts = parts[rank], parts
+        self.local, self.parts = parts[rank], parts
+        self._shown = [part.view() for part in parts]
+        for part in self._shown:
+            part.flags.writeable = False
 
     def view(self, peer, at, elements):
-        """The part of `peer` at `at`."""
-        return self._parts[peer][at]
+        """The part of `peer` at `at`, read-only."""
+        return self._shown[peer][at]
 
     def store(self, peer, at, elements, value):
         """Write `value` there."""
-        self._parts[peer][at] = value
+        self.parts[peer][at] = value
 
     def replace(self, peer, start, words):
         """Write 64-bit words from `start` on, each at once."""
-        self._parts[peer].reshape(-1)[start : start + len(words)] = words
+        self.parts[peer].reshape(-1)[start : start + len(words)] = words
 
 
 def _asked(kind, name, shape, dtype):
@@ -255,6 +331,12 @@ def _flat(shape, key):
     flat = np.sort(np.arange(int(np.prod(shape))).reshape(shape)[index].ravel()).tolist()
     whole = range(flat[0], flat[-1] + 1) if flat else range(0)
     return whole if len(whole) == len(flat) else tuple(flat)
+
+
+def _ends(part):
+    if type(part) is not slice:
+        return operator.index(part)
+    return tuple(None if end is None else operator.index(end) for end in (part.start, part.stop, part.step))
 
 
 def _inside(start, stop, length):

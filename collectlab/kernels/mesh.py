@@ -5,24 +5,21 @@ agree with each other to the last bit.
 """
 
 from collectlab.cost import Card
-from collectlab.kernels.reduction import combine, finish
+from collectlab.kernels.reduction import reduce
 
 
 def all_reduce(ctx, x, op="sum"):
     """The reduction of everyone's `x`, on every rank."""
-    add = combine(ctx, op)
     data = ctx.window("mesh.data", x.size, x.dtype)
     signals = ctx.signals("mesh", rows=2)
 
     data.store(x.reshape(-1))
     ctx.barrier(signals, 0)  # every input lies in its window
 
-    total = data.remote_load(0)
-    for peer in range(1, ctx.nranks):
-        total = add(total, data.remote_load(peer))
-
+    y = ctx.xp.empty(x.size, x.dtype)
+    reduce(ctx, data, slice(0, x.size), op, out=y)
     ctx.barrier(signals, 1)  # every peer has read: the next call may store
-    return finish(ctx, op, total).reshape(x.shape)
+    return y.reshape(x.shape)
 
 
 def all_reduce_cost(nranks, count, itemsize, rank):

@@ -6,13 +6,12 @@ bit. Each of the two barriers also proves that the other window is free again, s
 """
 
 from collectlab.cost import Card
-from collectlab.kernels.reduction import combine, finish
+from collectlab.kernels.reduction import reduce
 from collectlab.layout import Partition
 
 
 def all_reduce(ctx, x, op="sum"):
     """The reduction of everyone's `x`, on every rank."""
-    add = combine(ctx, op)
     chunks = Partition.uneven(x.size, ctx.nranks)
     data = ctx.window("two_phase.data", x.size, x.dtype)
     result = ctx.window("two_phase.result", x.size, x.dtype)
@@ -22,12 +21,14 @@ def all_reduce(ctx, x, op="sum"):
     ctx.barrier(signals, 0)  # every input lies in its window
 
     mine = chunks.slice(ctx.rank)
-    result.store(finish(ctx, op, _reduced(ctx, data, mine, add)), mine)
+    with result.storing(mine) as total:
+        reduce(ctx, data, mine, op, out=total)
     ctx.barrier(signals, 1)  # every chunk is reduced
 
     y = ctx.xp.empty(x.size, x.dtype)
     for owner in range(ctx.nranks):
-        y[chunks.slice(owner)] = result.remote_load(owner, chunks.slice(owner))
+        part = chunks.slice(owner)
+        result.remote_load(owner, part, out=y[part])
     return y.reshape(x.shape)
 
 
@@ -37,34 +38,35 @@ def all_reduce_registered(ctx, data, op="sum"):
     `data` is a window of one dimension. What is returned is the local array of another window: it holds until the
     next call on `data`, and nobody may write to it. `data.local` may be written again at once.
     """
-    add = combine(ctx, op)
     chunks = Partition.uneven(data.shape[0], ctx.nranks)
     result = ctx.window(f"{data.name}.reduced", data.shape, data.dtype)
     signals = ctx.signals("two_phase.registered", rows=2)
 
     ctx.barrier(signals, 0)  # every input lies in its window
     mine = chunks.slice(ctx.rank)
-    result.store(finish(ctx, op, _reduced(ctx, data, mine, add)), mine)
+    with result.storing(mine) as total:
+        reduce(ctx, data, mine, op, out=total)
     ctx.barrier(signals, 1)  # every chunk is reduced
 
     for owner in range(ctx.nranks):
         if owner != ctx.rank:
-            result.store(result.remote_view(owner, chunks.slice(owner)), chunks.slice(owner))
+            part = chunks.slice(owner)
+            result.store(result.remote_view(owner, part), part)
     return result.local
 
 
 def reduce_scatter(ctx, x, op="sum"):
     """Chunk r of the reduction of everyone's `x`, on rank r; the first chunks are one longer where they differ."""
-    add = combine(ctx, op)
     mine = Partition.uneven(x.size, ctx.nranks).slice(ctx.rank)
     data = ctx.window("two_phase.scatter", x.size, x.dtype)
     signals = ctx.signals("two_phase.reduce_scatter", rows=2)
 
     data.store(x.reshape(-1))
     ctx.barrier(signals, 0)  # every input lies in its window
-    total = _reduced(ctx, data, mine, add)
+    y = ctx.xp.empty(mine.stop - mine.start, x.dtype)
+    reduce(ctx, data, mine, op, out=y)
     ctx.barrier(signals, 1)  # every peer has read: the next call may store
-    return finish(ctx, op, total)
+    return y
 
 
 def all_gather(ctx, x):
@@ -79,14 +81,6 @@ def all_gather(ctx, x):
         y[peer * x.size : (peer + 1) * x.size] = data.remote_load(peer)
     ctx.barrier(signals, 1)  # every peer has read: the next call may store
     return y
-
-
-def _reduced(ctx, data, part, add):
-    """The reduction of `part` of everyone's `data`, in rank order."""
-    total = data.remote_load(0, part)
-    for peer in range(1, ctx.nranks):
-        total = add(total, data.remote_load(peer, part))
-    return total
 
 
 def all_reduce_cost(nranks, count, itemsize, rank):
