@@ -121,9 +121,9 @@ class KernelExercise:
         if isinstance(done, Verdict):
             return done
         if not done.ok:
-            return _of_simulation(
-                on_ranks.ended_badly(done, self._where(*_reached(done.log(0))), self.timeout)
-            )
+            reached = _reached(done.log(0))
+            where = self._where(*reached) if reached else "in the simulator"
+            return _of_simulation(on_ranks.ended_badly(done, where, self.timeout))
         finding = done.results[0]
         if finding is None:
             return None
@@ -145,10 +145,10 @@ class KernelExercise:
     def _case(self, nranks, count, dtype=None):
         xs = [x if dtype is None else x.astype(dtype) for x in self.inputs(nranks, count)]
         inputs = [xs, [2 * x for x in xs]]
-        budget = self.budget and [
-            self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)
-        ]
-        budget = budget and [getattr(allowed, "nbytes", allowed) for allowed in budget]
+        budget = None
+        if self.budget is not None:
+            cards = [self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)]
+            budget = [getattr(card, "nbytes", card) for card in cards]
         return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget)
 
     def _where(self, nranks, count, call):
@@ -167,12 +167,11 @@ class KernelExercise:
             return Verdict(False, "no answer yet: the program still returns three dots.", "unanswered")
         case = self._case(finding.nranks, finding.count)
         xs, expected = case.inputs[finding.call], case.expected[finding.call]
-        said, name = _SAID.get(finding.kind), finding.kind
         if finding.kind == "wrong":
-            said, name = (
-                _difference(finding.results, expected, self.inputs is digits and finding.call == 0),
-                None,
-            )
+            in_digits = self.inputs is digits and finding.call == 0
+            said, name = _difference(finding.results, expected, in_digits), None
+        else:
+            said, name = _SAID[finding.kind], finding.kind
         for mistake in self.mistakes:
             if isinstance(mistake, KernelMistake):
                 found = mistake.shows(finding)
@@ -325,8 +324,9 @@ _REACHED = "case reached: "
 
 
 def _reached(log):
-    """(nranks, count, call) of the case in which the simulating process was."""
-    return map(int, re.findall(rf"^{_REACHED}(\d+) (\d+) (\d)$", log, re.MULTILINE)[-1])
+    """(nranks, count, call) of the case in which the simulating process was; None before the first."""
+    cases = re.findall(rf"^{_REACHED}(\d+) (\d+) (\d)$", log, re.MULTILINE)
+    return tuple(map(int, cases[-1])) if cases else None
 
 
 def _of_simulation(verdict):

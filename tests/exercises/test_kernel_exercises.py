@@ -261,6 +261,21 @@ def test_a_program_that_never_ends_is_ended(program):
     assert f"in {program.__name__}:  " in verdict.text
 
 
+class Unreadable:
+    """A program that can be sent and not read."""
+
+    def __reduce__(self):
+        return int, ("seven",)
+
+    def __call__(self, ctx, x):
+        return x
+
+
+def test_a_program_that_does_not_arrive_gets_a_sentence():
+    text = SAMPLE(Unreadable()).text
+    assert text.startswith("not yet: in the simulator the program fails.\nthe process raised ValueError"), text
+
+
 def with_a_gap(ctx, x):
     data = ctx.window("data", x.size, x.dtype)
     data.store(x)
