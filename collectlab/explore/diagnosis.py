@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectlab.explore import origin
-from collectlab.explore.witness import InStep, part, same, witness
+from collectlab.explore.origin import names
+from collectlab.explore.witness import Calls, InStep, part, same, witness
 from collectlab.fabric.per_rank import PerRank
 from collectlab.trace import deadlock
 from collectlab.trace.events import LOAD, STORE
 
 RAISED, DEADLOCK, RACE, WRONG, BYTES = "raised", "deadlock", "race", "wrong", "bytes"
-_MOST = 3  # races that are told in full, and ranks whose results are
+_MOST = 3  # races that are told in full, and lines on results
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,21 @@ def diagnose(program, inputs, *args, expected=None, cost=None, calls=1):
     given = [[_shifted(x, call) for x in inputs] for call in range(calls)]
     passed = PerRank([list(xs) for xs in zip(*given, strict=True)])
     run = InStep(nranks).run(many, (passed, *args))
-    found = _ends(run)
-    want = None
+    held, wrong, want = dict(many.inputs), [], None
     if expected is not None:
-        by_call = [expected(xs) for xs in given]
-        want = [[by_call[call][rank] for call in range(calls)] for rank in range(nranks)]
+        want = _by_rank([expected(xs) for xs in given])
+        sizes = _by_rank([expected([_size(x) for x in xs]) for xs in given])
+        got = [[y] if calls == 1 else y for y in run.results]
+        if run.ok:
+            wrong = _wrong(got, want, sizes, program, given, args, expected)
 
     def seek(race):
-        right = want and [(ys, xs) for ys, xs in zip(want, passed.values, strict=True)]
+        right = [ys[0] if calls == 1 else Calls(ys) for ys in want] if wrong else None
         return witness(many, passed, *args, ranks=nranks, race=race, expected=right)
 
-    found += _races(run, seek if run.ok else None)
-    if run.ok and want is not None:
-        found += _wrong([results for results, _ in run.results], want, calls, program, given, args, expected)
+    found = _ends(run) + _races(run, seek if run.ok else None) + wrong
     if run.ok:
-        found += _touched(run, passed.values)
+        found += _touched(run, held, passed.values)
     if run.ok and cost is not None:
         budget = [calls * cost(nranks, x.size, x.itemsize, rank).nbytes for rank, x in enumerate(inputs)]
         found += _bytes(run, budget)
@@ -89,20 +90,35 @@ def findings(run, expected=None, cards=None):
     """
     found = _ends(run) + _races(run, None)
     if run.ok and expected is not None:
-        found += _wrong([[y] for y in run.results], [[y] for y in expected], 1)
+        found += _wrong([[y] for y in run.results], [[y] for y in expected])
     if run.ok and cards is not None:
         found += _bytes(run, [card.nbytes for card in cards])
     return Diagnosis(found, run)
 
 
 def repeated(program, calls):
-    """A program that calls `program` with each of the arrays that it gets; it returns the results, and its arrays."""
+    """A program that calls `program` with each of the arrays that it gets, and returns the results.
+
+    Its `inputs` holds the arrays that each rank got, as they are after a simulated run.
+    """
 
     def many(ctx, xs, *args):
-        return [program(ctx, x, *args) for x in xs], xs
+        many.inputs[ctx.rank] = xs
+        ys = Calls(program(ctx, x, *args) for x in xs)
+        return ys if calls > 1 else ys[0]
 
-    many.__name__ = getattr(program, "__name__", type(program).__name__)
+    many.inputs, many.__name__ = {}, getattr(program, "__name__", type(program).__name__)
     return many
+
+
+def _by_rank(results):
+    """results[call][rank] as lists [rank][call]."""
+    return [list(ys) for ys in zip(*results, strict=True)]
+
+
+def _size(x):
+    """The size of each element, for a bound on the rounding of what is computed from them."""
+    return np.abs(np.asarray(x).astype(np.float64))
 
 
 def _shifted(x, call):
@@ -126,62 +142,65 @@ def _ends(run):
 
 
 def _races(run, seek):
-    """The races of a run, the first ones with a witness where one can be sought."""
-    races = run.trace.races()
+    """The races of a run, once for each two lines, with a witness where one can be sought."""
+    groups = {}
+    for race in run.trace.races():
+        lines = (race.window, race.first.kind, race.first.line, race.second.kind, race.second.line)
+        groups.setdefault(lines, []).append(race)
     found = []
-    for race in races[:_MOST]:
-        shown = seek(race) if seek else None
-        middle = str(shown).splitlines() if shown is not None else []
-        found.append(Finding(RACE, "\n".join([*race.lines, *middle, f"mend: {race.mend}"])))
-    if len(races) > _MOST:
-        others = Counter((race.window, race.first.line, race.second.line) for race in races[_MOST:])
-        lines = [
-            f"{often} more on window {name!r} between lines {first} and {second}"
-            for (name, first, second), often in others.items()
-        ]
-        found.append(Finding(RACE, "races: " + "\n       ".join(lines)))
+    for race, *more in list(groups.values())[:_MOST]:
+        lines = [*race.lines, f"    and so do {len(more)} more pairs of ranks"] if more else race.lines
+        lines.insert(len(lines) if not more else -1, lines.pop(len(race.lines) - 1))
+        if seek:
+            lines += str(seek(race)).splitlines()
+        found.append(Finding(RACE, "\n".join([*lines, f"mend: {race.mend}"])))
+    if rest := list(groups)[_MOST:]:
+        others = ", ".join(f'{first} and {second} ("{window}")' for window, _, first, _, second in rest)
+        found.append(Finding(RACE, f"there are more races, of lines {others}"))
     return found
 
 
-def _wrong(got, want, calls, *how):
+def _wrong(got, want, sizes=None, *how):
     """What is wrong with results; got[rank][call] and want[rank][call] are arrays."""
-    wrong = [
-        (rank, call)
-        for rank in range(len(want))
-        for call in range(calls)
-        if not same(got[rank][call], want[rank][call])
-    ]
-    if not wrong:
+    calls = len(want[0])
+    said, wrong = {}, []
+    for rank, ys in enumerate(want):
+        for call in range(calls):
+            size = None if sizes is None else len(want) * sizes[rank][call]
+            if not same(got[rank][call], ys[call], size):
+                where, holds, instead = part(got[rank][call], ys[call], size)
+                said.setdefault((_call(call, calls), holds, where, instead), []).append(rank)
+                wrong.append(call)
+    if not said:
         return []
-    lines = []
-    for rank, call in wrong[:_MOST]:
-        where, holds, instead = part(got[rank][call], want[rank][call])
-        lines.append(f"rank {rank}{_call(call, calls)} ends with {holds}{where} instead of {instead}")
-    if len(wrong) > _MOST:
-        ranks = len({rank for rank, _ in wrong})
-        lines.append(f"... {ranks} of {len(want)} ranks end with something else than they should")
-    for call in sorted({call for _, call in wrong})[:1]:
-        said = origin.planes(call, *how) if how else origin.identified([y[0] for y in got], [y[0] for y in want])
-        lines += [f"    {line}" for line in said]
-    return [Finding(WRONG, "\n".join(lines))]
+    lines = [
+        f"{names(ranks, len(want))}{call} end{'s' if len(ranks) == 1 < len(want) else ''} "
+        f"with {holds}{where} instead of {instead}"
+        for (call, holds, where, instead), ranks in said.items()
+    ]
+    lines = lines[:_MOST] + ["..."] * (len(lines) > _MOST)
+    if how:
+        more = origin.planes(min(wrong), *how)
+    else:
+        more = origin.identified([ys[0] for ys in got], [ys[0] for ys in want])
+    return [Finding(WRONG, "\n".join(lines + [f"    {line}" for line in more]))]
 
 
 def _call(call, calls):
     return f", call {call + 1}," if calls > 1 else ""
 
 
-def _touched(run, inputs):
+def _touched(run, held, inputs):
     """Ranks whose own input has changed, while their result lies elsewhere."""
-    found = []
-    for rank, (results, xs) in enumerate(run.results):
+    for rank, xs in sorted(held.items()):
+        results = [run.results[rank]] if len(xs) == 1 else run.results[rank]
         for call, (y, x, before) in enumerate(zip(results, xs, inputs[rank], strict=True)):
             apart = not (isinstance(y, np.ndarray) and np.shares_memory(x, y))
             if apart and not np.array_equal(x, before, equal_nan=x.dtype.kind in "fc"):
                 where, holds, instead = part(x, before)
-                calls = _call(call, len(xs))
-                text = f"rank {rank}{calls} has changed its own input: it is {holds}{where}, it was {instead}"
-                found.append(Finding(WRONG, text))
-    return found[:1]
+                who = f"rank {rank}{_call(call, len(xs))}"
+                return [Finding(WRONG, f"{who} has changed its own input: {holds}{where}; it was {instead}")]
+    return []
 
 
 def _bytes(run, budget):

@@ -25,11 +25,11 @@ def planes(call, program, given, args, expected):
     not end on such numbers.
     """
     nranks, count = len(given[0]), max(x.size for x in given[0])
-    names = [x.reshape(-1, provenance.words(nranks)) for x in provenance.identify(nranks, count * len(given))]
+    words = [x.reshape(-1, provenance.words(nranks)) for x in provenance.identify(nranks, count * len(given))]
     got, want = [[] for _ in range(nranks)], [[] for _ in range(nranks)]
     for word in range(provenance.words(nranks)):
         inputs = [
-            [names[rank][at * count :, word][: x.size].reshape(x.shape).astype(float) for rank, x in enumerate(xs)]
+            [words[rank][at * count :, word][: x.size].reshape(x.shape).astype(float) for rank, x in enumerate(xs)]
             for at, xs in enumerate(given)
         ]
         ranks = PerRank([list(xs) for xs in zip(*inputs, strict=True)])
@@ -49,7 +49,7 @@ def planes(call, program, given, args, expected):
         scaled = [rows * divided * float(nranks) ** times for rows in got]
         off = [rank for rank in range(nranks) if nranks > 1 and _equal(scaled[rank], want[rank]) and want[rank].any()]
         if off:
-            lines.append(f"{_names(off, nranks)}: {said}")
+            lines.append(f"{names(off, nranks)}: {said}")
         for rank in off:
             got[rank] = want[rank] / divided
     held, needed = ([_whole(rows) for rows in side] for side in ([rows * divided for rows in got], want))
@@ -110,7 +110,7 @@ def _lines(got, want, call, count):
     lines = []
     for (start, stop, text), ranks in sorted(said.items()):
         where = f"element {start}" if stop - start == 1 else f"elements {start}:{stop}"
-        lines += [f"{_names(ranks, nranks)}, {where}: {text}"] if ranks else []
+        lines += [f"{names(ranks, nranks)}, {where}: {text}"] if ranks else []
     more = [f"... and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
     return lines[:_MOST] + more
 
@@ -141,7 +141,8 @@ def _stands(one, chunks):
     return f"; chunk {stands} stands where chunk {belongs} belongs"
 
 
-def _names(ranks, nranks):
+def names(ranks, nranks):
+    """ "rank 3", "ranks 0 and 2", or "every rank" where all of several are meant."""
     if len(ranks) == nranks > 1:
         return "every rank"
     names = ", ".join(map(str, ranks[:-1]))

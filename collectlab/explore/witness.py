@@ -187,25 +187,34 @@ def differs(run, right, rank=None):
     return None
 
 
-def same(got, want):
+def same(got, want, size=None):
     """Whether a result is what it should be; floating-point numbers may differ by what an order of sums does.
 
-    The bound is the square root of the dtype's epsilon times the largest number that should be there: far above any
-    rounding of sums this short, far below a wrong element.
+    size  for each element, the number of ranks times the sum of the absolute values that it is computed from: two
+          sums of p numbers differ by no more than 2 (p - 1) u of that sum, u being half the dtype's epsilon (Higham,
+          Accuracy and Stability of Numerical Algorithms, 2002, chapter 4). None where it is not known: then the
+          square root of epsilon is allowed, far above rounding and far below a wrong element
     """
     if isinstance(want, list | tuple) and isinstance(got, list | tuple):
         return len(got) == len(want) and all(map(same, got, want))
     if want is None or got is None or isinstance(want, dict):
         return frozen(got) == frozen(want)
+    return not _differing(got, want, size).any()
+
+
+def _differing(got, want, size=None):
+    """Which elements differ: bool, of the shape of `want`; one True where the shapes differ."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
-        return False
+        return np.array([True])
     if got.dtype.kind not in "fc" and want.dtype.kind not in "fc":
-        return bool(np.array_equal(got, want))
+        return got != want
     eps = max(np.finfo(a.dtype).eps for a in (got, want) if a.dtype.kind in "fc")
     wide = np.result_type(want, np.float64)
-    most = np.max(np.abs(want.astype(wide)), initial=1, where=np.isfinite(want))
-    return np.allclose(got.astype(wide), want.astype(wide), rtol=0, atol=eps**0.5 * most, equal_nan=True)
+    got, want = got.astype(wide), want.astype(wide)
+    most = np.max(np.abs(want), initial=1, where=np.isfinite(want))
+    bound = eps**0.5 * most if size is None else 2 * eps * np.asarray(size)
+    return ~np.isclose(got, want, rtol=0, atol=bound, equal_nan=True)
 
 
 def _ended(run, rank):
@@ -224,31 +233,34 @@ def _difference(holds, instead):
     return f"ends with {got}{where}", want
 
 
-def part(got, want):
-    """(where two results part, " in call 2, element 3:" style words; the one from there on; the other)."""
+class Calls(list):
+    """The results of several calls in a row."""
+
+
+def part(got, want, size=None):
+    """Where two results part (" in elements 3:7", " in call 2 in element 0"), and what each of them has there."""
     if isinstance(want, list | tuple) and isinstance(got, list | tuple) and len(got) == len(want):
         for i, (a, b) in enumerate(zip(got, want, strict=True)):
             if not same(a, b):
                 where, a, b = part(a, b)
-                return f" in item {i}{where}", a, b
+                return f"{where} of call {i + 1}" if isinstance(got, Calls) else f"{where} of item {i}", a, b
     if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and got.shape == want.shape and got.size:
         a, b = got.reshape(-1), want.reshape(-1)
-        wrong = [i for i in range(a.size) if not same(a[i], b[i])]
+        wrong = np.flatnonzero(_differing(a, b, None if size is None else np.reshape(size, -1))).tolist()
         if wrong:
             start, stop = wrong[0], min(wrong[0] + 4, wrong[-1] + 1)
-            run = range(start, stop)
             whole = (start, stop) == (0, a.size)
             more = ", ..." if stop <= wrong[-1] else ""
             shown = ["[" + ", ".join(map(_element, array[start:stop])) + f"{more}]" for array in (a, b)]
             if all(map(_unwritten, a[start:stop])):
                 shown[0] = "memory that nobody has written"
-            return ("" if whole else f" in {spell(run)}"), *shown
+            return ("" if whole else f" in {spell(range(start, stop))}"), *shown
     return "", _short(got), _short(want)
 
 
 def _unwritten(x):
-    """Whether this is what simulated memory holds before anybody writes there."""
-    return (x.dtype.kind == "i" and x == np.iinfo(x.dtype).min + 1) or (x.dtype.kind == "f" and np.isnan(x))
+    """Whether this is what simulated memory holds before anybody writes there, or a sum with that."""
+    return (x.dtype.kind == "i" and x < np.iinfo(x.dtype).min // 2) or (x.dtype.kind == "f" and np.isnan(x))
 
 
 def _element(x):

@@ -6,7 +6,8 @@ One run without a race is a proof about every schedule. The premises:
    nothing else (no clock, no random numbers, no memory beside the windows).
 2. Each signal cell has one writer, and only grows; a wait asks for "at least". Signals are built so.
 3. Ranks meet only in windows and signals, and all of that is traced (what goes through `window.local` is not), at
-   the moment at which it happens (what `remote_view` shows is used at once).
+   the moment at which it happens. What `remote_view` shows is read later, but before the rank's next signal: a
+   store that is ordered after the load comes after that signal. The same goes for what `storing` fills.
 
 The claim: if some complete run R has no race, then in every schedule each rank makes the same steps as in R and
 loads the same values, and nobody gets stuck. The proof goes by induction over the steps of another run S. Suppose
@@ -31,6 +32,7 @@ Brute force agrees at small sizes: `explore.every_schedule`, and the tests.
 import os
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT, Event, spell
 from collectlab.trace.order import clocks
@@ -160,58 +162,94 @@ class _Steps:
         after = [(i, e) for i, e in self._of(a.rank, NOTIFY) if e.peer == b.rank and i > first]
         heard = [(n, w) for _, n in after for _, w in waits if _cell(w) == _cell(n) and w.at_least >= n.at_least]
         unheard = [e for _, e in after if not any(e is n for n, _ in heard)]
-        barrier = f"a barrier on a row of its own, after rank {a.rank} {_does(a)} and before rank {b.rank} {_does(b)}"
+        mend, move = self._apart(first, second), None
         if heard and self.number[after[0][0]] <= self.number[second]:
-            barrier = f"move the {_kind(heard[0][1])}{_at(heard[0][1])} up, before rank {b.rank} {_does(b)}"
+            move = f"move the {_kind(heard[0][1])}{_at(heard[0][1])} up, before rank {b.rank} {_does(b)}"
         if not earlier:
-            why = f"rank {b.rank} waits for no signal of rank {a.rank} before it"
-            own = [e for i, e in self._of(b.rank, WAIT) if e.peer == b.rank and i < second]
-            if own:
-                why += f"; its wait{_at(own[-1])} is for its own notification, which says nothing of a peer"
-            if unheard:
-                told = f"which rank {a.rank} notifies{_at(unheard[0])}"
-                return why, f"let rank {b.rank} wait for rank {a.rank} on row {unheard[0].row}, {told}"
-            return why, barrier
+            return self._unawaited(a, b, second, unheard, mend, move)
         at, wait = earlier[-1]
         asks = f"the {_kind(wait)} on row {wait.row}{_at(wait)} asks for {wait.at_least}"
         if wait.at_least <= 0:
             needed = next((e.at_least for _, e in after if _cell(e) == _cell(wait)), 1)
-            return f"{asks}, which is so from the start", f"let that wait ask for {needed}"
+            return f"{asks}, which is so from the start", mend or f"let that wait ask for {needed}"
         given_at, given = next(
             (i, e)
             for i, e in self._of(a.rank, NOTIFY)
             if (e.peer, _cell(e), e.at_least) == (b.rank, _cell(wait), wait.at_least)
         )
         why = f"{asks}, and rank {a.rank}'s {_kind(given)}{_at(given)} already gave it"
-        again = [e for e in unheard if _cell(e) == _cell(wait)]
-        if again and wait.cause and self._repeats(at):
-            return why, "ask for the signals anew in each call, which raises their generation"
-        if again and wait.cause:
-            return why, "give the second barrier a row of its own"
-        if again and self._repeats(at):
-            raised = f"which rises with each call (here {again[0].at_least})"
-            return why, f"let that wait ask for signals.generation, {raised}"
-        if again:
-            return why, f"give the second barrier a row of its own, or let its wait ask for {again[0].at_least}"
+        if again := next((e for e in unheard if _cell(e) == _cell(wait)), None):
+            return why, mend or self._used_again(at, again.at_least)
         if unheard:
             why += f"; what it notifies afterwards is row {unheard[0].row} ({_at(unheard[0]).removeprefix(' at ')})"
             return why, f"notify and wait on the same row: let rank {b.rank} wait on row {unheard[0].row}"
         if not heard and not any(given_at < i < first for i, _ in self._of(a.rank, WAIT)):
-            return why, f"notify later: move the notify{_at(given)} below the line at which rank {a.rank} {_does(a)}"
-        return why, barrier
+            move = f"notify later: move the notify{_at(given)} below the line at which rank {a.rank} {_does(a)}"
+        barrier = f"a barrier on a row of its own, after rank {a.rank} {_does(a)} and before {_next(a, b)}"
+        return why, mend or move or barrier
+
+    def _apart(self, first, second):
+        """The mend where both ranks store to the same elements, and neither knows of the other; else None."""
+        a, b = self.events[first], self.events[second]
+        if a.kind == b.kind == STORE:
+            barrier = "" if a.line == b.line else ", or put a barrier between the two"
+            lost = "of two stores to one element, one is lost"
+            return f"give each rank elements of its own to store to: {lost}{barrier}"
+        store = first if a.kind == STORE else second
+        load = self.events[first + second - store]
+        for i, e in self._of(load.rank, STORE):
+            same = (e.peer, e.name) == (load.peer, load.name) and common(e.elements, load.elements)
+            if same and common(e.elements, self.events[store].elements) and not self._ordered(i, store):
+                between = "between its load and its store others may store"
+                return f"give each rank elements of its own to store to: {between}"
+        return None
+
+    def _ordered(self, i, k):
+        i, k = sorted((i, k))
+        return self.times[k][self.events[i].rank] >= self.times[i][self.events[i].rank]
+
+    def _unawaited(self, a, b, second, unheard, mend, move):
+        """Why and mend where the second rank waits for no signal of the first."""
+        why = f"rank {b.rank} waits for no signal of rank {a.rank} before it"
+        others = [e for i, e in self._of(b.rank, WAIT) if i < second]
+        if own := next((e for e in others if e.peer == b.rank), None):
+            why += f"; its wait{_at(own)} is for its own notification, which says nothing of a peer"
+        elif others:
+            why += f", only for one of rank {others[-1].peer}{_at(others[-1])}"
+        if mend:
+            return why, mend
+        if unheard:
+            told = f"which rank {a.rank} notifies{_at(unheard[0])}"
+            return why, f"let rank {b.rank} wait for rank {a.rank} on row {unheard[0].row}, {told}"
+        if move:
+            return why, move
+        signal = f"rank {a.rank} notifies rank {b.rank} after it {_does(a)}"
+        return why, f"a signal: {signal}, and rank {b.rank} waits for that before it {_does(b)}"
+
+    def _used_again(self, at, count):
+        """The mend where a row that was used before is used again, and the wait asks for no more than then."""
+        wait, before = self.events[at], [(i, e) for i, e in self._of(self.events[at].rank, WAIT) if i < at]
+        repeats = any(
+            (e.peer, _cell(e), e.at_least, e.line) == (wait.peer, _cell(wait), wait.at_least, wait.line)
+            for _, e in before
+        )
+        if wait.cause:
+            anew = "ask for the signals anew in each call, which raises their generation"
+            return anew if repeats else "give the second barrier a row of its own"
+        if not repeats:
+            return f"give the second barrier a row of its own, or let its wait ask for {count}"
+        if self._call(at) == count:
+            return f"let that wait ask for signals.generation, which rises with each call (here {count})"
+        rising = f"let that wait ask for one more each time the row is used (here {count})"
+        return f"{rising}, or take another row each time"
+
+    def _call(self, at):
+        """The how many-th call of the kernel this is: how often its rank has come to the line that it began with."""
+        mine = [(e.file, e.line) for e in self.events[:at] if e.rank == self.events[at].rank]
+        return sum(place == mine[0] != before for before, place in pairwise([None, *mine]))
 
     def _of(self, rank, kind):
         return [(i, e) for i, e in enumerate(self.events) if e.rank == rank and e.kind == kind]
-
-    def _repeats(self, at):
-        """Whether the rank has made the same wait before."""
-        wait = self.events[at]
-        return any(
-            (e.peer, _cell(e), e.at_least, e.file, e.line)
-            == (wait.peer, _cell(wait), wait.at_least, wait.file, wait.line)
-            for i, e in self._of(wait.rank, WAIT)
-            if i < at
-        )
 
 
 def _cell(event):
@@ -224,6 +262,11 @@ def _kind(event):
 
 def _does(event):
     return _VERB[event.kind] + (f" (line {event.line})" if event.line else "")
+
+
+def _next(a, b):
+    """What `b` does; after `a`, an earlier line is one of the next round or call."""
+    return f"rank {b.rank} {_does(b)}" + (" again" if b.line < a.line and b.file == a.file else "")
 
 
 def _place(event):
