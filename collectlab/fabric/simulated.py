@@ -113,7 +113,7 @@ class Simulation(Fabric):
         waiting = {rank: self._waiting(rank) for rank in sorted(self.blocked)}
         for rank in waiting:
             self.lets[rank].throw(GreenletExit)
-        return SimulatedRun(program, self, waiting)
+        return SimulatedRun(program, args, self, waiting)
 
     def _waiting(self, rank):
         """The wait that a rank is in, as an event, and the count that it finds."""
@@ -230,15 +230,16 @@ class SimulatedRun:
     errors    rank -> the exception that it raised
     stuck     rank -> (peer, name, row, at least) of the wait that nothing would satisfy
     schedule  the number that it was run under, or None
+    call      the program and its arguments
     """
 
     path = None
 
-    def __init__(self, program, simulation, waiting):
+    def __init__(self, program, args, simulation, waiting):
         self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, dict(simulation.blocked)
         self.trace = Trace(simulation.nranks, simulation.events or [], waiting)
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
-        self.program = getattr(program, "__name__", type(program).__name__)
+        self.program, self.call = getattr(program, "__name__", type(program).__name__), (program, args)
         self.schedule, self.errors, self._logs = simulation.schedule, simulation.errors, simulation.logs
 
     @property
