@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 __all__ = [
     "background",
     "counting",
+    "failures",
     "one_phase",
     "ownership",
     "rings",
