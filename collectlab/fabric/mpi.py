@@ -1,6 +1,7 @@
 """The MPI fabric: shared memory inside one host, one-sided communication (RMA) between hosts."""
 
 import os
+import sys
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ from collectlab.fabric.windows import Fabric, SharedMemory
 
 _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer disturbs another's cell
 _LOOKS = 2000  # at a cell before a rank gives up its core, some 100 us; 1 where ranks have to share cores
+_LONG = 20_400  # looks after which a wait is told to others; some 0.2 s
 _YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
 _ONE_SIDED = "COLLECTLAB_ONE_SIDED"  # set: as between hosts, also where all ranks share one
 
@@ -28,6 +30,7 @@ class _Windows(Fabric):
     in_place = True
 
     def __init__(self, comm, traced=True):
+        self.told = lambda waiting: None  # called with a long wait, as in Trace.waiting, and with None after it
         self.comm = comm.Dup()
         super().__init__(comm.size, traced)
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
@@ -67,7 +70,7 @@ class _Windows(Fabric):
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`; give up the core meanwhile."""
         cell = self._cells[name].local[row, peer]
-        self._until(lambda: cell[0] >= at_least)
+        self._until(lambda: cell[0] >= at_least, (rank, peer, name, row, at_least), lambda: int(cell[0]))
 
     def post(self, rank, peer, name, slot, memory, start, words):
         """Write packets. Each is whole for whoever sees its flag, so nothing has to follow."""
@@ -75,9 +78,9 @@ class _Windows(Fabric):
 
     def take(self, rank, peer, name, slot, words, lap):
         """Come back when every packet carries the flag."""
-        self._until(lambda: (words >> 32 == lap).all())
+        self._until(lambda: (words >> 32 == lap).all(), (rank, peer, name, slot, lap), lambda: int(words[0] >> 32))
 
-    def _until(self, there):
+    def _until(self, there, wait, count):
         looks = 0
         while not there():
             looks += 1
@@ -86,7 +89,11 @@ class _Windows(Fabric):
                 os.sched_yield()  # and not time.sleep(0), which takes 75 us: the kernel's timers have some slack
             else:
                 time.sleep(0.0005)
+            if looks == _LONG:
+                self.told((self.waiting(sys._getframe(), *wait), count()))
         self._windows[0].Sync()
+        if looks >= _LONG:
+            self.told(None)
 
     def _keep(self, window):
         window.Lock_all(MPI.MODE_NOCHECK)
@@ -143,20 +150,22 @@ class SharedWindows(_Windows):
         for peer in self._peers:
             at = (first + peer) * _LINE
             if cells[at] < at_least:
-                self._look(cells, at, at_least)
+                self._look(cells, at, (rank, peer, name, row, at_least))
         sync()
         return True
 
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`."""
-        self._look(self._flat_cells(name)[rank], (row * self.nranks + peer) * _LINE, at_least)
+        at = (row * self.nranks + peer) * _LINE
+        self._look(self._flat_cells(name)[rank], at, (rank, peer, name, row, at_least))
         self._windows[0].Sync()
 
-    def _look(self, cells, at, at_least):
+    def _look(self, cells, at, wait):
+        at_least = wait[-1]
         for _ in range(self._looks):
             if cells[at] >= at_least:
                 return
-        self._until(lambda: cells[at] >= at_least)
+        self._until(lambda: cells[at] >= at_least, wait, lambda: cells[at])
 
     def _progress(self):
         """Shared memory needs none."""

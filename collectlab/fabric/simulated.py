@@ -22,7 +22,6 @@ from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric, SharedMemory
 from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
-from collectlab.trace.events import BARRIER, PACKET, WAIT, Event
 
 MOST_RANKS = 64
 LONG = 1_000  # steps after which others go on too, where a rank would go on until it waits
@@ -118,12 +117,7 @@ class Simulation(Fabric):
     def _waiting(self, rank):
         """The wait that a rank is in, as an event, and the count that it finds."""
         peer, name, row, at_least = self.blocked[rank]
-        frame, cause = self.lets[rank].gr_frame, ""
-        while os.path.dirname(frame.f_code.co_filename) == _HERE:
-            cause = {"barrier": BARRIER, "take": PACKET}.get(frame.f_code.co_name, cause)
-            frame = frame.f_back
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        event = Event(WAIT, rank, peer, name, row=row, at_least=at_least, cause=cause, file=file, line=line)
+        event = self.waiting(self.lets[rank].gr_frame, rank, peer, name, row, at_least)
         return event, self.cells.get((rank, name, row, peer), 0)
 
     def pick(self):
@@ -237,7 +231,7 @@ class SimulatedRun:
 
     def __init__(self, program, args, simulation, waiting):
         self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, dict(simulation.blocked)
-        self.trace = Trace(simulation.nranks, simulation.events or [], waiting)
+        self.trace = Trace(simulation.nranks, simulation.events or [], waiting, simulation.events is not None)
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
         self.program, self.call = getattr(program, "__name__", type(program).__name__), (program, args)
         self.schedule, self.errors, self._logs = simulation.schedule, simulation.errors, simulation.logs

@@ -5,12 +5,13 @@ Everything that a learner calls, and every check of it, is here.
 """
 
 import operator
+import os
 import sys
 from functools import lru_cache
 
 import numpy as np
 
-from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT, Event
+from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT, Event
 
 WHOLE = slice(None)
 _MOST_PLACES = 4096  # that a window keeps
@@ -265,6 +266,15 @@ class Fabric:
     def meet(self, rank, name, row, at_least):
         """A whole barrier at once, where the fabric has a faster way than peer by peer; whether it had."""
         return False
+
+    def waiting(self, frame, rank, peer, name, row, at_least):
+        """The wait that a rank is in, as an event that is not noted; `frame` is the innermost of its program."""
+        cause = ""
+        while os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+            cause = {"barrier": BARRIER, "take": PACKET}.get(frame.f_code.co_name, cause)
+            frame = frame.f_back
+        place = frame.f_code.co_filename, frame.f_lineno
+        return Event(WAIT, rank, peer, name, (), 0, row, at_least, cause, *place)
 
     def keep_rows(self, rank, name, rows):
         """ValueError when signals of this name have another number of rows already."""

@@ -11,8 +11,11 @@ _SAME_COUNT = """Bcast Reduce Allreduce Reduce_scatter Reduce_scatter_block Scan
     Alltoall""".split()
 
 
-def text(spec, status):
-    """The report of a run from its spec and its status (what the supervisor wrote, or its present look)."""
+def text(spec, status, waits=(), told=()):
+    """The report of a run from its spec and its status (what the supervisor wrote, or its present look).
+
+    `waits` are lines about ranks that wait for a signal; they say what the ranks `told` are doing.
+    """
     cause, ranks = status.get("cause") or {}, status["ranks"]
     first = min((r for r in ranks if r["state"] in _BAD), key=lambda r: r["seconds"], default=None)
     lines = [_headline(spec, status, cause, first)]
@@ -21,7 +24,8 @@ def text(spec, status):
             lines.append(f"{_names(group)} {_bad(ranks[group[0]], group)}")
         lines += _where_from(ranks[group[0]])
     lines += _disagreement(ranks)
-    lines += _others(ranks, ended=status["status"] not in ("done", "running"))
+    lines += waits
+    lines += _others(ranks, told, ended=status["status"] not in ("done", "running"))
     if status["status"] not in ("done", "running"):
         lines.append(_afterwards(cause, spec, first and ranks.index(first)))
         lines += _launcher_output(cause)
@@ -118,11 +122,11 @@ def _folded(places):
     return [place if n == 1 else f"{place}  ({n} times)" for place, n in folded]
 
 
-def _others(ranks, ended):
+def _others(ranks, told, ended):
     waiting = any(r.get("where") and r["where"]["inside"] and r["where"]["numbered"] for r in ranks)
     groups = {}
     for i, rank in enumerate(ranks):
-        if rank["state"] in ("stopped", "not started", "returned"):
+        if rank["state"] in ("stopped", "not started", "returned") and i not in told:
             groups.setdefault(_doing(rank, waiting, ended), []).append(i)
     lines = []
     for (doing, place), members in groups.items():

@@ -9,7 +9,7 @@ import weakref
 
 from collectlab.launcher import objects, report, rundir, sweep
 from collectlab.layout import Place, RankMap
-from collectlab.trace import Trace
+from collectlab.trace import Trace, deadlock
 
 _open = weakref.WeakValueDictionary()  # the Runs that are in use in this process
 
@@ -132,6 +132,12 @@ class Run:
         if self._trace is None:
             paths = [os.path.join(self.path, f"events.{rank}") for rank in range(self.nranks)]
             trace = Trace.merged([objects.read(path) if os.path.exists(path) else [] for path in paths])
+            trace.noted = self.spec.get("trace", True)
+            for rank in range(self.nranks):
+                try:
+                    trace.waiting[rank] = objects.read(os.path.join(self.path, f"waits.{rank}"))
+                except FileNotFoundError:
+                    pass  # this rank does not wait
             if self._final is None:
                 return trace
             self._trace = trace
@@ -164,7 +170,17 @@ class Run:
     def report(self):
         """What happened, and to whom, as text."""
         status = self._state() or self._ranks_look()
-        return report.text({**self.spec, "path": self.path}, status)
+        return report.text({**self.spec, "path": self.path}, status, *self._waits(status["ranks"]))
+
+    def _waits(self, ranks):
+        """What a report says of ranks that wait for a signal, and which ranks have been told of with that."""
+        trace = self.trace
+        if not trace.waiting:
+            return (), ()
+        raised = {rank: f"raised {end['error']}" for rank, end in enumerate(ranks) if end["state"] == "raised"}
+        noted = [rank for rank in range(self.nranks) if os.path.exists(os.path.join(self.path, f"events.{rank}"))]
+        over = {rank: "is over" for rank in noted if rank not in trace.waiting and rank not in raised}
+        return deadlock.explain(trace, over | raised), {*trace.waiting, *over}
 
     def _ranks_look(self):
         looks = self._ranks._look(self) if self._ranks else None

@@ -156,10 +156,11 @@ def _rank(rank, control):
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
 
-        def make_fabric(made=fabrics, comm=comm, traced=message["trace"]):
+        def make_fabric(made=fabrics, comm=comm, traced=message["trace"], path=message["path"]):
             from collectlab.fabric import mpi
 
             made.append(mpi.fabric(comm, traced))
+            made[0].told = lambda waiting: _told(path, rank, made[0].events, waiting)
             return made[0]
 
         context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
@@ -248,6 +249,20 @@ def _run(message, context, record, fabrics):
         answer = {"op": "raised", "error": _name(error), "message": _text(error), "frames": _frames(error)}
     _flush()
     return answer
+
+
+def _told(path, rank, events, waiting):
+    """Leave word of a long wait, and of what was done before it, for the report of a run that never ends."""
+    from collectlab.launcher import objects
+
+    files = {f"events.{rank}": events or [], f"waits.{rank}": waiting}
+    for name, value in files.items():
+        file = os.path.join(path, name)
+        if waiting is None:
+            os.unlink(file)
+        else:
+            objects.write(f"{file}.new", value)
+            os.replace(f"{file}.new", file)
 
 
 def _complain(text):

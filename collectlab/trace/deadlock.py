@@ -14,11 +14,13 @@ def explain(trace, ends):
         f'rank {rank} waits for rank {e.peer} ("{e.name}" row {e.row}, at least {e.at_least}; it is {count}){at(e)}'
         for rank, (e, count) in sorted(trace.waiting.items())
     ]
-    lines = [f"stuck: {waits[0]}", *(f"       {wait}" for wait in waits[1:])]
+    busy = any(e.peer not in trace.waiting and e.peer not in ends for e, _ in trace.waiting.values())
+    head = "waiting: " if busy else "stuck: "
+    lines = [head + waits[0], *(" " * len(head) + wait for wait in waits[1:])]
     if circle := _circle(_edges(trace)):
         lines.append("the circle: " + " -> ".join(map(str, circle)))
     said = {}  # what is said of several ranks -> them
-    for rank, (event, count) in sorted(trace.waiting.items()):
+    for rank, (event, count) in sorted(trace.waiting.items()) if trace.noted else ():
         said.setdefault(_instead(trace, event, count, ends), []).append(rank)
     return lines + [text.replace(_THEM, names(ranks)) for text, ranks in said.items()]
 
@@ -36,7 +38,7 @@ def _edges(trace):
     """rank -> the ranks that it waits for: one, or in a barrier all that have not come."""
     edges = {}
     for rank, (e, _) in trace.waiting.items():
-        others = range(trace.nranks) if e.cause == BARRIER else ()
+        others = range(trace.nranks) if e.cause == BARRIER and trace.noted else ()
         late = [p for p in others if p != rank and len(_notified(trace, p, rank, e.name, e.row)) < e.at_least]
         edges[rank] = [e.peer, *(p for p in late if p != e.peer)]
     return edges
@@ -89,11 +91,14 @@ def _instead(trace, e, count, ends):
     if rows := {event.row: event for event in _notified(trace, e.peer, e.rank, e.name)}:
         other = ", ".join(f"row {row}{at(event)}" for row, event in rows.items())
         return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified {other}{over}"
-    return f"rank {e.peer} never notified {_THEM}" + (over or ", and waits itself")
+    itself = ", and waits itself" if e.peer in trace.waiting else ", and is still at work"
+    return f"rank {e.peer} never notified {_THEM}{over or itself}"
 
 
 def mend(trace, ends):
     """What would end the waiting, where it is plain; else None."""
+    if not trace.noted:
+        return None
     circle = _circle(_edges(trace))
     order = [*circle[:-1], *(rank for rank in sorted(trace.waiting) if rank not in circle)]
     for rank in order:

@@ -13,12 +13,14 @@ from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT
 class Trace:
     """The events of a run in an order in which they could have happened: each wait after what satisfied it.
 
+    noted    False where tracing was off: then there are no events
     waiting  rank -> (the wait that it is in, as an Event; the count that it finds), of ranks that could not go on
     """
 
     nranks: int
     events: list = field(default_factory=list)
     waiting: dict = field(default_factory=dict)
+    noted: bool = True
 
     @classmethod
     def merged(cls, per_rank):
