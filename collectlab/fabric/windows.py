@@ -127,7 +127,7 @@ class Window:
     def _fits(self, place, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
         shape = np.shape(value) if dtype is None else value.shape
-        if shape != place.shape or (dtype is not self.dtype and dtype not in (None, self.dtype)):
+        if shape != place.shape or (dtype is not self.dtype and dtype is not None and dtype != self.dtype):
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
                 f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
