@@ -3,12 +3,13 @@
 import functools
 import inspect
 import re
+from itertools import product
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
-from kernel_cases import KERNELS
+from kernel_cases import KERNELS, OPS, REDUCE
 from kernel_cases import inputs as inputs_of
 
 import collectlab as cl
@@ -131,6 +132,16 @@ def test_a_kernel_of_the_package_is_not_accused(name):
                 kernel.program, xs, expected=kernel.reference, cost=kernel.cost, calls=2
             )
             assert not diagnosis, f"{nranks} ranks, {count} elements:\n{diagnosis}"
+
+
+@pytest.mark.parametrize("name", REDUCE)
+def test_a_kernel_is_not_accused_of_rounding(name):
+    kernel, rng = KERNELS[name], np.random.default_rng(9)
+    for nranks, dtype, op in product((3, 8), (np.float16, np.float32), OPS):
+        xs = [rng.standard_normal(11).astype(dtype) for _ in range(nranks)]
+        reference = functools.partial(kernel.reference, op=op)
+        diagnosis = explore.diagnose(kernel.program, xs, op, expected=reference, calls=2)
+        assert not diagnosis, f"{nranks} ranks, {dtype.__name__}, {op}:\n{diagnosis}"
 
 
 @pytest.mark.parametrize("name", disciplines.DISCIPLINES)

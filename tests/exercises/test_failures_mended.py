@@ -1,7 +1,7 @@
 """The exercises of the failure lab: right mends, wrong ones that have a name, and what the answers of "
 "the drill get."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -28,6 +28,16 @@ def ceiling(count, nranks):
     return equal(-(-count // nranks))(nranks)
 
 
+def rest_to_the_last(count, nranks):
+    ends = [count // nranks * rank for rank in range(nranks)] + [count]
+    return [slice(*pair) for pair in pairwise(ends)]
+
+
+def rest_to_the_first(count, nranks):
+    n = -(-count // nranks)
+    return [slice(min(rank * n, count), min((rank + 1) * n, count)) for rank in range(nranks)]
+
+
 def by_ctx(ctx, signals, row):
     ctx.barrier(signals, row)
 
@@ -38,6 +48,10 @@ def by_hand(ctx, signals, row):
         signals.notify(peer, row)
     for peer in peers:
         signals.wait(peer, row, 1)
+
+
+def with_signals_of_its_own(ctx, signals, row):
+    ctx.barrier(ctx.signals("more rows", rows=1), 0)
 
 
 def not_by_rank_0(ctx, signals, row):
@@ -125,8 +139,8 @@ def refuses(ctx, x):
 
 EARLY = two_phases(row=0)  # case 1 as it was
 RIGHT = {
-    "mend_1": [failures.case(1).mended],
-    "mend_2": [failures.case(2).mended],
+    "mend_1": [failures.case(1).mended, two_phases(second=with_signals_of_its_own)],
+    "mend_2": [failures.case(2).mended, two_phases(cut=rest_to_the_last), two_phases(cut=rest_to_the_first)],
     "mend_3": [two_phases(owners=lambda rank, nranks: range(nranks))],
     "mend_4": [failures.case(4).mended, two_phases()],
 }
