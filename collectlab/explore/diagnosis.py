@@ -131,14 +131,13 @@ def _ends(run):
     """Who raised, or who waits for ever."""
     if run.ok:
         return []
-    if not hasattr(run, "stuck"):  # of real ranks, whose report says it all
-        said = run.report()
-        return [Finding(DEADLOCK if run.status == "timeout" else RAISED, said)]
-    lines = run.report().splitlines()[1:]
-    if run.errors:
-        return [Finding(RAISED, "\n".join(lines))]
+    waiting, said = run.trace.waiting, run.report()
+    if run.path is None:
+        said = said.partition("\n")[2]  # without the headline: a simulation is told of by what follows
+    if not waiting or any(end.startswith("raised") for end in run.ends.values()):
+        return [Finding(RAISED, said)]
     mend = deadlock.mend(run.trace, run.ends)
-    return [Finding(DEADLOCK, "\n".join([*lines, f"mend: {mend}"] if mend else lines))]
+    return [Finding(DEADLOCK, f"{said}\nmend: {mend}" if mend else said)]
 
 
 def _races(run, seek):
@@ -181,8 +180,10 @@ def _wrong(got, want, sizes=None, *how):
     lines = lines[:_MOST] + ["..."] * (len(lines) > _MOST)
     if how:
         more = origin.planes(min(wrong), *how)
+    elif named := origin.identified([ys[0] for ys in got], [ys[0] for ys in want]):
+        return [Finding(WRONG, "\n".join(named))]
     else:
-        more = origin.identified([ys[0] for ys in got], [ys[0] for ys in want])
+        more = []
     return [Finding(WRONG, "\n".join(lines + [f"    {line}" for line in more]))]
 
 

@@ -268,10 +268,14 @@ class SimulatedRun:
     def report(self):
         """What happened, as text: who raised, who waits for whom."""
         lines = [f"{self.status}: {self.program} on {self.nranks} simulated ranks"]
+        groups = {}  # the same error at the same place is told once
         for rank, error in sorted(self.errors.items()):
-            lines.append(f"rank {rank} raised {type(error).__name__}: {error}")
             own = [at for at in traceback.extract_tb(error.__traceback__) if os.path.dirname(at.filename) != _HERE]
-            lines += [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
+            places = [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
+            groups.setdefault((type(error).__name__, *places), []).append(rank)
+        for (kind, *places), (rank, *others) in groups.items():
+            lines += [f"rank {rank} raised {kind}: {self.errors[rank]}", *places]
+            lines += [f"    and so did {deadlock.names(others)}"] if others else []
         if self.stuck:
             lines += deadlock.explain(self.trace, self.ends)
         return "\n".join(lines)

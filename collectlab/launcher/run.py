@@ -170,17 +170,19 @@ class Run:
     def report(self):
         """What happened, and to whom, as text."""
         status = self._state() or self._ranks_look()
-        return report.text({**self.spec, "path": self.path}, status, *self._waits(status["ranks"]))
+        trace, ends = self.trace, self.ends
+        waits = deadlock.explain(trace, ends) if trace.waiting else ()
+        told = {*trace.waiting, *(rank for rank, end in ends.items() if end == "is over")} if waits else ()
+        return report.text({**self.spec, "path": self.path}, status, waits, told)
 
-    def _waits(self, ranks):
-        """What a report says of ranks that wait for a signal, and which ranks have been told of with that."""
-        trace = self.trace
-        if not trace.waiting:
-            return (), ()
+    @property
+    def ends(self):
+        """rank -> how its program ended, in words, of those that used windows or signals and do not wait."""
+        ranks = self._final["ranks"] if self._final else [{"state": "running"}] * self.nranks
         raised = {rank: f"raised {end['error']}" for rank, end in enumerate(ranks) if end["state"] == "raised"}
         noted = [rank for rank in range(self.nranks) if os.path.exists(os.path.join(self.path, f"events.{rank}"))]
-        over = {rank: "is over" for rank in noted if rank not in trace.waiting and rank not in raised}
-        return deadlock.explain(trace, over | raised), {*trace.waiting, *over}
+        over = {rank: "is over" for rank in noted if rank not in self.trace.waiting}
+        return over | raised
 
     def _ranks_look(self):
         looks = self._ranks._look(self) if self._ranks else None
