@@ -112,6 +112,19 @@ def one_window(read_early=False, third=by_ctx, rows=3):
     return program
 
 
+def pushed(ctx, x):
+    chunks, signals = uneven(x.size, ctx.nranks), ctx.signals("rows", rows=2)
+    data, result = ctx.window("data", x.size, x.dtype), ctx.window("result", x.size, x.dtype)
+    mine = chunks[ctx.rank]
+    data.store(x)
+    ctx.barrier(signals, 0)
+    total = sum(data.remote_load(peer, mine) for peer in range(ctx.nranks))
+    for peer in range(ctx.nranks):
+        result.remote_store(peer, total, mine)
+    ctx.barrier(signals, 1)
+    return result.load()
+
+
 def gathered(ctx, x):
     chunks, signals = uneven(x.size, ctx.nranks), ctx.signals("rows", rows=2)
     data = ctx.window("data", x.size, x.dtype)
@@ -142,7 +155,7 @@ RIGHT = {
     "mend_1": [failures.case(1).mended, two_phases(second=with_signals_of_its_own)],
     "mend_2": [failures.case(2).mended, two_phases(cut=rest_to_the_last), two_phases(cut=rest_to_the_first)],
     "mend_3": [two_phases(owners=lambda rank, nranks: range(nranks))],
-    "mend_4": [failures.case(4).mended, two_phases()],
+    "mend_4": [failures.case(4).mended, pushed],
 }
 WRONG = {
     "mend_1": {

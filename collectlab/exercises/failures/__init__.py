@@ -14,7 +14,6 @@ from collectlab.exercises.exercise import Exercise, Mistake
 from collectlab.exercises.failures.catalogue import CASES
 from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
 from collectlab.exercises.on_ranks import ProgramMistake
-from collectlab.kernels import two_phase
 from collectlab.layout import Partition
 
 
@@ -250,10 +249,10 @@ _TOO_MUCH = KernelMistake(
     "it from everyone, and everyone reads it from the owner once.",
 )
 
-def _any_cut(nranks, count, itemsize, rank):
-    """The bytes of two phases where one rank may own all that the ranks do not divide."""
-    n, rest = divmod(count, nranks)
-    return ((nranks - 1) * (n + rest) + count - n) * itemsize
+
+def _two_chunks(nranks, count, itemsize, rank):
+    """The bytes that two phases move, pulled or pushed, where one rank may own all that the ranks do not divide."""
+    return 2 * (nranks - 1) * (count // nranks + count % nranks) * itemsize
 
 
 mend_1 = KernelExercise(
@@ -268,7 +267,7 @@ mend_1 = KernelExercise(
         _OLD_COUNT,
         _ZEROS_ELSEWHERE,
     ),
-    budget=two_phase.all_reduce_cost,
+    budget=_two_chunks,
 )
 
 mend_2 = KernelExercise(
@@ -304,7 +303,7 @@ mend_2 = KernelExercise(
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
-    budget=_any_cut,
+    budget=_two_chunks,
 )
 
 mend_3 = KernelExercise(
@@ -336,7 +335,7 @@ mend_3 = KernelExercise(
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
-    budget=two_phase.all_reduce_cost,
+    budget=_two_chunks,
     ranks=(3, 2, 5, 7, 1),  # two ranks cannot tell one turn from the other
 )
 
@@ -377,7 +376,7 @@ mend_4 = KernelExercise(
         ),
         _TOO_MUCH,
     ),
-    budget=two_phase.all_reduce_cost,
+    budget=_two_chunks,
 )
 
 ROUNDED = np.array([[3, 1, 1, 100], [5, 1, -1, 20], [-2, 2**24, 1, 3], [6, 2 - 2**24, -1, -123]], np.float32)
