@@ -13,15 +13,17 @@ _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer di
 _LOOKS = 2000  # at a cell before a rank gives up its core, some 100 us; 1 where ranks have to share cores
 _LONG = 20_400  # looks after which a wait is told to others; some 0.2 s
 _YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
-_ONE_SIDED = "COLLECTLAB_ONE_SIDED"  # set: as between hosts, also where all ranks share one
+_RANKS_PER_HOST = "COLLECTLAB_RANKS_PER_HOST"  # a variable: so many ranks in turn are taken for those of one host
 
 
 def fabric(comm, traced=True):
     """The fabric for the ranks of `comm`; collective."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    apart = host.size < comm.size or bool(os.environ.get(_ONE_SIDED))
-    host.Free()
-    return (OneSided if comm.allreduce(apart, MPI.LOR) else SharedWindows)(comm, traced)
+    if n := os.environ.get(_RANKS_PER_HOST):
+        host = host.Split(comm.rank // int(n))
+    if comm.allreduce(host.size == comm.size, MPI.LAND):
+        return SharedWindows(comm, traced)
+    return OneSided(comm, host, traced)
 
 
 class _Windows(Fabric):
@@ -102,7 +104,8 @@ class _Windows(Fabric):
 
     def free(self):
         """Free the windows; collective. Without it the ranks would hang in MPI_Finalize."""
-        for window in self._windows:
+        while self._windows:  # the last first: one may lie on the memory of another
+            window = self._windows.pop()
             window.Unlock_all()
             window.Free()
         self.comm.Free()
@@ -172,22 +175,24 @@ class SharedWindows(_Windows):
 
 
 class OneSided(_Windows):
-    """Ranks on several hosts: a part of another rank is read with MPI_Get and written with MPI_Put.
+    """Ranks on several hosts: a part on another host is read with MPI_Get and written with MPI_Put.
 
-    A rank that computes without calling MPI may keep the others waiting for its memory until its next call:
+    The parts of the ranks of `host`, a communicator, are memory that each of them can reach. A rank that computes without calling MPI may keep the others waiting for its memory until its next call:
     whether MPI moves data meanwhile is left to the library (MPI 4.1, section 12.7.3, Progress).
     """
 
-    def __init__(self, comm, traced=True):
+    def __init__(self, comm, host, traced=True):
         super().__init__(comm, traced)
-        self._given = {}
+        self._given, self._host = {}, host
+        self._mates = host.allgather(comm.rank)
 
     def _made(self, rank, shape, dtype):
         nbytes = int(np.prod(shape)) * dtype.itemsize
-        window = self._keep(MPI.Win.Allocate(max(nbytes, 1), 1, comm=self.comm))
-        buffer = window.tomemory()
-        local = np.ndarray(shape, dtype, buffer=buffer) if nbytes else np.empty(shape, dtype)
-        return _RemoteMemory(rank, window, local)
+        shared = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), 1, comm=self._host))
+        buffers = {mate: shared.Shared_query(at)[0] for at, mate in enumerate(self._mates)}
+        window = self._keep(MPI.Win.Create(buffers[rank], 1, comm=self.comm))
+        parts = {mate: np.ndarray(shape, dtype, buffer if nbytes else None) for mate, buffer in buffers.items()}
+        return _RemoteMemory(rank, window, parts)
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of this rank at `peer`; returns its new count."""
@@ -204,18 +209,20 @@ class OneSided(_Windows):
 
 
 class _RemoteMemory:
-    """Memory of one window of which only this rank's part can be reached without MPI."""
+    """Memory of one window of which only the parts of this host can be reached without MPI: rank -> array."""
 
     shared = False
 
-    def __init__(self, rank, window, local):
-        self.rank, self.window, self.local, self._shown = rank, window, local, local.view()
-        self._shown.flags.writeable = False
+    def __init__(self, rank, window, parts):
+        self.window, self.parts, self.local = window, parts, parts[rank]
+        self._shown = {mate: part.view() for mate, part in parts.items()}
+        for part in self._shown.values():
+            part.flags.writeable = False
 
     def view(self, peer, at, elements):
-        """The part of `peer` at `at`, read-only: for another rank, a copy."""
-        if peer == self.rank:
-            return self._shown[at]
+        """The part of `peer` at `at`, read-only: from another host, a copy."""
+        if peer in self._shown:
+            return self._shown[peer][at]
         found = np.empty(np.shape(self.local[at]), self.local.dtype)
         if found.size:
             self.window.Get([found, found.nbytes, MPI.BYTE], peer, self._target(at, elements))
@@ -225,8 +232,8 @@ class _RemoteMemory:
 
     def store(self, peer, at, elements, value):
         """Write `value` there, and come back when it is there."""
-        if peer == self.rank:
-            self.local[at] = value
+        if peer in self.parts:
+            self.parts[peer][at] = value
             return
         value = np.ascontiguousarray(np.broadcast_to(value, np.shape(self.local[at])), self.local.dtype)
         if value.size:
@@ -235,8 +242,8 @@ class _RemoteMemory:
 
     def replace(self, peer, start, words):
         """Write 64-bit words from `start` on, each at once: MPI_Accumulate is atomic by element."""
-        if peer == self.rank:
-            self.local.reshape(-1)[start : start + len(words)] = words
+        if peer in self.parts:
+            self.parts[peer].reshape(-1)[start : start + len(words)] = words
         elif len(words):
             place = [8 * start, len(words), MPI.INT64_T]
             self.window.Accumulate([words, len(words), MPI.INT64_T], peer, place, MPI.REPLACE)

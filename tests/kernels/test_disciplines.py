@@ -48,7 +48,7 @@ def test_a_call_moves_what_its_card_says(discipline, nranks):
 @pytest.mark.parametrize("apart", ("", "1"), ids=("one host", "one-sided"))
 @pytest.mark.parametrize("discipline", DISCIPLINES)
 def test_many_calls_on_real_ranks(discipline, apart, monkeypatch):
-    monkeypatch.setenv("COLLECTLAB_ONE_SIDED", apart)
+    monkeypatch.setenv("COLLECTLAB_RANKS_PER_HOST", apart)
 
     def many(ctx, x):
         return [all_reduce(ctx, x + k, discipline=discipline) for k in range(60)]

@@ -49,7 +49,7 @@ def seen(run, words):
 @pytest.mark.parametrize("one_sided", (False, True))
 def test_who_waits_is_seen_while_the_run_goes_on_and_after_it_was_interrupted(monkeypatch, one_sided):
     if one_sided:
-        monkeypatch.setenv("COLLECTLAB_ONE_SIDED", "1")
+        monkeypatch.setenv("COLLECTLAB_RANKS_PER_HOST", "1")
     with cl.launch(2, device="cpu") as ranks:
         run = ranks.submit(mismatched)
         seen(run, "the circle: 0 -> 1 -> 0")

@@ -7,11 +7,11 @@ import collectlab as cl
 from collectlab.kernels import mesh, ring, two_phase
 
 
-@pytest.fixture(scope="module")
-def apart():
-    """Three ranks that treat each other as if each were on a host of its own."""
+@pytest.fixture(scope="module", params=("1", "2"), ids=("a host for each rank", "two ranks on one host"))
+def apart(request):
+    """Three ranks that take each other, all or two of them, for ranks on another host."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLLECTLAB_ONE_SIDED", "1")
+        patch.setenv("COLLECTLAB_RANKS_PER_HOST", request.param)
         with cl.launch(3, device="cpu") as ranks:
             yield ranks
 
@@ -20,7 +20,7 @@ def apart():
 def together():
     """Three ranks in one host."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("COLLECTLAB_ONE_SIDED", raising=False)
+        patch.delenv("COLLECTLAB_RANKS_PER_HOST", raising=False)
         ranks = cl.launch(3, device="cpu")
         assert ranks.submit(lambda ctx: None).wait().ok  # they have started, without it
     with ranks:
