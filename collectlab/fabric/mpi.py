@@ -177,8 +177,9 @@ class SharedWindows(_Windows):
 class OneSided(_Windows):
     """Ranks on several hosts: a part on another host is read with MPI_Get and written with MPI_Put.
 
-    The parts of the ranks of `host`, a communicator, are memory that each of them can reach. A rank that computes without calling MPI may keep the others waiting for its memory until its next call:
-    whether MPI moves data meanwhile is left to the library (MPI 4.1, section 12.7.3, Progress).
+    The parts of the ranks of `host`, a communicator, are memory that each of them can reach. A rank that computes
+    without calling MPI may keep those of other hosts waiting for its memory until its next call: whether MPI moves
+    data meanwhile is left to the library (MPI 4.1, section 12.7.3, Progress).
     """
 
     def __init__(self, comm, host, traced=True):

@@ -30,6 +30,20 @@ def test_a_load_is_a_copy_and_a_view_is_not():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"), ((np.int64, np.float64), (np.float64, np.int64), (np.float32, np.float64), (np.int64, np.int32))
+)
+def test_a_value_of_another_dtype_is_refused_and_a_number_without_one_is_not(dtype, value):
+    def store(ctx, value, at):
+        window = ctx.window("w", 4, dtype)
+        window.store(value, at)
+        return window.local.tolist()
+
+    run = cl.simulate(store, np.ones(2, value), slice(0, 2), ranks=1)
+    assert f"the slice holds (2,) of {np.dtype(dtype)}, the value is (2,) of {np.dtype(value)}" in run.report()
+    assert cl.simulate(store, [3, 4], slice(0, 2), ranks=1).results[0][:2] == [3, 4]
+
+
 def test_what_is_done_through_local_is_not_traced():
     def program(ctx):
         window = ctx.window("w", (2, 2), np.float32)
