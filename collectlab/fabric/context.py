@@ -36,10 +36,11 @@ class Context:
 
         The same name, shape and dtype is the same memory, also in a later call.
         """
-        shape = tuple(map(int, shape)) if hasattr(shape, "__iter__") else (int(shape),)
+        if type(shape) is not int:
+            shape = tuple(map(int, shape)) if hasattr(shape, "__iter__") else int(shape)
         found = self._windows.get((name, shape, dtype))
         if found is None:
-            found = self._fabric.window(self.rank, name, shape, dtype, self.xp)
+            found = self._fabric.window(self.rank, name, shape if type(shape) is tuple else (shape,), dtype, self.xp)
             self._windows[name, shape, dtype] = found
         return found
 

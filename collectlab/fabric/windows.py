@@ -127,7 +127,13 @@ class Window:
     def _fits(self, place, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
         shape = np.shape(value) if dtype is None else value.shape
+<<<<<<< HEAD
         if shape != place.shape or (dtype is not self.dtype and dtype is not None and dtype != self.dtype):
+=======
+        if dtype is self.dtype and shape == place.shape:
+            return
+        if shape != place.shape or dtype not in (None, self.dtype):
+>>>>>>> 56bae4c (x)
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
                 f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
@@ -164,8 +170,9 @@ class _Storing:
         return self.part
 
     def __exit__(self, error, *_):
-        if error is None:
-            self.window._store(self.window.rank, self.part, self.at, "storing", self.in_place)
+        window = self.window
+        if error is None and not (self.in_place and window._fabric.events is None):
+            window._store(window.rank, self.part, self.at, "storing", self.in_place)
 
 
 class Signals:

@@ -94,6 +94,8 @@ def test_gloo_and_open_mpi_have_rows_where_they_were_measured():
     assert (mesh["peer"], mesh["ratio"], mesh["goal"], mesh["met"]) == (
         "torch.distributed Gloo", 3.8, ">= 4.0 x peer", False,
     )  # fmt: skip
+    mean = rows["mesh against Gloo, 2 ranks, geometric mean of 4 KiB to 64 KiB"]
+    assert mean["ratio"] == pytest.approx((3.8 * 9.5) ** 0.5, rel=1e-3) and mean["met"]
     assert {row["ratio"] for row in rows.values() if row["peer"] == "Open MPI Allreduce"} == {1.1}
 
 
