@@ -173,7 +173,7 @@ def _wrong(got, want, sizes=None, *how):
     if not said:
         return []
     lines = [
-        f"{names(ranks, len(want))}{call} end{'s' if len(ranks) == 1 < len(want) else ''} "
+        f"{names(ranks, len(want))}{call} end{'s' if len(ranks) in (1, len(want)) else ''} "
         f"with {holds}{where} instead of {instead}"
         for (call, holds, where, instead), ranks in said.items()
     ]
