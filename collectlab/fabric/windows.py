@@ -127,13 +127,7 @@ class Window:
     def _fits(self, place, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
         shape = np.shape(value) if dtype is None else value.shape
-<<<<<<< HEAD
         if shape != place.shape or (dtype is not self.dtype and dtype is not None and dtype != self.dtype):
-=======
-        if dtype is self.dtype and shape == place.shape:
-            return
-        if shape != place.shape or dtype not in (None, self.dtype):
->>>>>>> 56bae4c (x)
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
                 f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
