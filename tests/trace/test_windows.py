@@ -31,7 +31,8 @@ def test_a_load_is_a_copy_and_a_view_is_not():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value"), ((np.int64, np.float64), (np.float64, np.int64), (np.float32, np.float64), (np.int64, np.int32))
+    ("dtype", "value"),
+    ((np.int64, np.float64), (np.float64, np.int64), (np.float32, np.float64), (np.int64, np.int32)),
 )
 def test_a_value_of_another_dtype_is_refused_and_a_number_without_one_is_not(dtype, value):
     def store(ctx, value, at):
