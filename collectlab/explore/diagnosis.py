@@ -219,6 +219,7 @@ def _bytes(run, budget):
     if not found:
         return []
     rank, moved, more, lines = found[0]
-    others = f"; {len(found)} of {len(budget)} ranks do" if len(found) > 1 else ""
-    text = f"rank {rank} moves {moved} bytes, {more} more than the card says{others}\n    {lines}"
+    others = names([r for r, *_ in found], len(budget))
+    others = f"; {others} move{'s' * (others == 'every rank')} more than that" if len(found) > 1 else ""
+    text = f"rank {rank} moves {moved} bytes, {more} more than its card says{others}\n    {lines}"
     return [Finding(BYTES, text)]

@@ -120,8 +120,10 @@ _OWN = "only its own contribution"
 
 def _by_chunk(one, chunks):
     """A misplacement of whole sums, cut where chunks begin; any other as it is."""
-    if not (one.everyones(one.should) and one.everyones(one.holds)):
+    if not (one.everyones(one.should) and one.everyones(one.holds)) or min(one.should) == min(one.holds):
         return [one]
+    if one.count and not 0 <= min(one.holds)[1] < one.count:
+        return [one]  # of another call
     cuts = sorted({one.start, one.stop, *(c.start for c in map(chunks.slice, range(len(chunks.counts))))})
     cuts = [cut for cut in cuts if one.start <= cut <= one.stop]
     return [one.part(start, stop) for start, stop in pairwise(cuts)]

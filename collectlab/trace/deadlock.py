@@ -100,21 +100,23 @@ def mend(trace, ends):
     if not trace.noted:
         return None
     circle = _circle(_edges(trace))
-    order = [*circle[:-1], *(rank for rank in sorted(trace.waiting) if rank not in circle)]
-    for rank in order:
-        e, count = trace.waiting[rank]
+    waits = sorted(trace.waiting.items(), key=lambda wait: (wait[1][0].at_least, wait[0] not in circle, wait[0]))
+    for rank, (e, _) in waits:
+        came = len(_notified(trace, rank, e.peer, e.name, e.row))
+        if e.cause == BARRIER and came != e.at_least:
+            where = f"rank {rank} comes to row {e.row} for the {came}. time and waits for generation {e.at_least}"
+            return f'let all ranks ask for the signals "{e.name}" equally often: {where}'
+    for rank, (e, count) in waits:  # those of the earliest generation first: the others may follow from them
         if e.peer == rank:
             return f"let rank {rank} wait for its peers only{at(e)}"
         if _together(trace, e, count):
             return f"each writer has a cell of its own: wait for each of them, not for {e.at_least} of rank {e.peer}"
-        if count and e.cause == BARRIER:
-            came = f"rank {rank} waits for generation {e.at_least}, and rank {e.peer} has come {count} times"
-            return f'let all ranks ask for the signals "{e.name}" equally often: {came}'
-        if count:
+        if count and not e.cause:
             return f"let rank {rank} ask for as many notifications as rank {e.peer} gives: {count} by then"
-    for rank in order:
-        e, _ = trace.waiting[rank]
-        if row := _row(trace, e):
+        further = e.peer in trace.waiting and trace.waiting[e.peer][0].at_least > e.at_least
+        if e.cause == BARRIER and (e.peer in ends or further):
+            return f"let rank {e.peer} come to the barrier on row {e.row}{at(e)} too, or let nobody wait for it there"
+        if (row := _row(trace, e)) and not count:
             return f"let rank {e.peer} notify rank {rank} on row {e.row} too{at(row[-1])}"
         if e.peer in ends:
             return f"let rank {e.peer} notify row {e.row} as well before it ends, or let nobody wait for it there"

@@ -32,7 +32,6 @@ Brute force agrees at small sizes: `explore.every_schedule`, and the tests.
 import os
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 
 from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT, Event, spell
 from collectlab.trace.order import clocks
@@ -244,9 +243,11 @@ class _Steps:
         return f"{rising}, or take another row each time"
 
     def _call(self, at):
-        """The how many-th call of the kernel this is: how often its rank has come to the line that it began with."""
-        mine = [(e.file, e.line) for e in self.events[:at] if e.rank == self.events[at].rank]
-        return sum(place == mine[0] != before for before, place in pairwise([None, *mine]))
+        """The how many-th call this is: a rank makes the same steps over and over where a kernel is called so."""
+        mine = [i for i, e in enumerate(self.events) if e.rank == self.events[at].rank]
+        lines = [(self.events[i].kind, self.events[i].file, self.events[i].line) for i in mine]
+        period = next((p for p in range(1, len(lines)) if lines[p:] == lines[:-p]), len(lines))
+        return mine.index(at) // period + 1
 
     def _of(self, rank, kind):
         return [(i, e) for i, e in enumerate(self.events) if e.rank == rank and e.kind == kind]

@@ -1,12 +1,14 @@
 """What one call says about a program: nothing when it is right, and what is wrong when it is not."""
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
 
 import collectlab as cl
-from collectlab.explore import diagnose
+from collectlab.explore import diagnose, findings
+from collectlab.layout import Partition
 
 KERNELS = {"mesh": cl.kernels.mesh, "two_phase": cl.kernels.two_phase, "ring": cl.kernels.ring}
 
@@ -28,3 +30,135 @@ def test_nothing_is_said_of_a_kernel_that_is_right(name):
                     expected=functools.partial(cl.semantics.all_reduce, op=op),
                 )  # fmt: skip
                 assert not found and str(found) == "nothing is wrong", str(found)
+
+
+def two_phases(fault=""):
+    """Two phases by hand, right or with one fault."""
+
+    def program(ctx, x):
+        p, chunks = ctx.nranks, Partition.uneven(x.size, ctx.nranks)
+        data, result = ctx.window("data", x.size, x.dtype), ctx.window("result", x.size, x.dtype)
+        rows, mine = ctx.signals("rows", rows=3), chunks.slice(ctx.rank)
+        if fault == "stores into its input":
+            x += 1
+        if fault != "stale input" or rows.generation == 1:
+            data.store(x)
+        ctx.barrier(rows, 0)
+        peers = list(range(p))[: -1 if fault == "one missing" else p] + [0] * (fault == "rank 0 twice")
+        total = sum(data.remote_load(peer, mine) for peer in peers)
+        if fault == "all of the window":
+            total = sum(data.remote_load(peer) for peer in range(p))[mine]
+        if fault == "divided":
+            total = total / p
+        if fault != "result not written" or ctx.rank:
+            result.store(total.astype(x.dtype), mine)
+        ctx.barrier(rows, 0 if fault == "row reused" else 1)
+        y = ctx.xp.zeros_like(x)
+        for c in range(p if fault != "no gather" else 0):
+            y[chunks.slice((c + (fault == "chunks turned")) % p)] = result.remote_load(c, chunks.slice(c))
+        if fault == "no gather":
+            y[:] = x
+        if fault == "raises" and ctx.rank == 1:
+            raise ValueError("not today")
+        if fault == "leaves early" and ctx.rank == 1:
+            return y
+        if fault == "leaves early":
+            ctx.barrier(rows, 2)
+        return y[:-1] if fault == "too short" else y
+
+    return program
+
+
+WRONG = {
+    "one missing": ("wrong", "every rank, elements 0:8: rank 3's are missing; they should hold the sum of every"),
+    "rank 0 twice": ("wrong", "every rank, elements 0:8: hold rank 0's elements 0:8 twice"),
+    "divided": ("wrong", "every rank: divided by the number of ranks once too often"),
+    "result not written": ("wrong", "every rank, elements 0:2: hold memory that nobody has written"),
+    "chunks turned": ("wrong", "hold the sum of everyone's elements 2:4; chunk 0 stands where chunk 1 belongs"),
+    "no gather": ("wrong", "every rank, elements 0:8: hold only its own contribution"),
+    "too short": ("wrong", "every rank, element 7: does not exist"),
+    "stores into its input": ("wrong", "hold no sum of identified elements"),
+    "stale input": ("wrong", "hold the sum of everyone's elements 0:8 of the call before"),
+    "all of the window": ("bytes", "rank 0 moves 288 bytes, 192 more than its card says; every rank moves more than"),
+    "row reused": ("race", "mend: give the second barrier a row of its own"),
+    "raises": ("raised", "rank 1 raised ValueError: not today\n    line "),
+    "leaves early": ("deadlock", "mend: let rank 1 come to the barrier on row 2"),
+}  # fmt: skip
+
+
+def found_in(fault, nranks=4, count=8, dtype=np.float32):
+    """The diagnosis of two calls on 4 ranks."""
+    xs = inputs(nranks, count, dtype)
+    cost = cl.kernels.two_phase.all_reduce_cost
+    return diagnose(two_phases(fault), xs, expected=cl.semantics.all_reduce, cost=cost, calls=2)
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_fault_is_named(fault):
+    kind, said = WRONG[fault]
+    found = found_in(fault)
+    assert found.kinds[0] == kind, str(found)
+    assert said in found[0].text, str(found)
+    assert found.run.nranks == 4 and str(found[0]) == found[0].text
+
+
+def test_an_input_that_has_changed_is_named():
+    found = found_in("stores into its input")
+    assert found.kinds == ["wrong", "wrong"] and "rank 0, call 1, has changed its own input: [" in found[1].text
+
+
+def test_the_same_program_without_a_fault_is_not_accused():
+    for nranks, count in ((1, 3), (2, 2), (3, 7), (4, 8), (5, 3), (7, 0)):
+        for dtype in (np.float32, np.float64, np.int64):
+            assert not found_in("", nranks, count, dtype)
+
+
+def test_another_order_of_sums_is_no_fault_and_a_wrong_last_digit_is():
+    def backwards(ctx, x, wrong):
+        data, rows = ctx.window("d", x.size, x.dtype), ctx.signals("r", rows=2)
+        data.store(x)
+        ctx.barrier(rows, 0)
+        y = data.remote_load(ctx.nranks - 1)
+        for peer in range(ctx.nranks - 2, -1, -1):
+            y = y + data.remote_load(peer)
+        ctx.barrier(rows, 1)
+        return y * np.float32(1 + wrong)
+
+    xs = [np.array([2.0**24, 1, 3e-3], np.float32), *inputs(3, 3), np.array([-(2.0**24), 1, -3e-3], np.float32)]
+    assert not diagnose(backwards, xs, 0.0, expected=cl.semantics.all_reduce)
+    found = diagnose(backwards, xs, 1e-4, expected=cl.semantics.all_reduce)
+    assert found.kinds == ["wrong"]
+
+
+def test_a_race_is_told_with_its_witness_and_its_mend_in_that_order():
+    text = found_in("row reused")[0].text
+    order = ["race on window", "nothing orders the two", "a schedule in which it does harm: ", "    step ", "mend: "]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places) and "and so do 11 more pairs of ranks" in text
+
+
+def test_one_run_of_real_ranks_is_diagnosed_too():
+    def turned(ctx, x):
+        y = cl.kernels.two_phase.all_reduce(ctx, x)
+        return np.roll(y, x.size // ctx.nranks) if ctx.rank == 1 else y
+
+    def racing(ctx, x):
+        window = ctx.window("w", x.size, x.dtype)
+        window.store(x)
+        ctx.comm.Barrier()
+        return sum(window.remote_load(peer) for peer in range(ctx.nranks))
+
+    xs = cl.provenance.identify(3, 6)
+    cards = [cl.kernels.two_phase.all_reduce_cost(3, xs[0].size, 8, rank) for rank in range(3)]
+    with cl.launch(3, device="cpu") as ranks:
+        right = ranks.submit(cl.kernels.two_phase.all_reduce, cl.per_rank(xs)).wait()
+        assert findings(right, expected=cl.semantics.all_reduce(xs), cards=cards) == []
+        assert findings(right, cards=[dataclasses.replace(card, nbytes=0) for card in cards]).kinds == ["bytes"]
+        found = findings(ranks.submit(turned, cl.per_rank(xs)).wait(), expected=cl.semantics.all_reduce(xs))
+        assert found.kinds == ["wrong"]
+        assert "rank 1, elements 0:2: hold the sum of everyone's elements 4:6" in str(found)
+        assert "chunk 2 stands where chunk 0 belongs" in str(found)
+        found = findings(ranks.submit(racing, cl.per_rank(xs)).wait(), expected=cl.semantics.all_reduce(xs))
+        assert set(found.kinds) == {"race"} and "waits for no signal" in str(found)
+        found = findings(ranks.submit(lambda ctx: 1 / (ctx.rank - 1)).wait())
+        assert found.kinds == ["raised"] and "rank 1 raised ZeroDivisionError" in str(found)

@@ -132,7 +132,7 @@ def test_a_rank_that_raised_or_returned_is_said_to_have():
         run = cl.simulate(program, how, ranks=3)
         text = "\n".join(deadlock.explain(run.trace, run.ends))
         assert f"rank 2 never notified ranks 0 and 1, {said}" in text and "circle" not in text
-        assert deadlock.mend(run.trace, run.ends).startswith("let rank 2 notify row 0 as well before it ends")
+        assert deadlock.mend(run.trace, run.ends).startswith("let rank 2 come to the barrier on row 0 at line")
 
 
 def test_signals_asked_for_more_often_by_one_rank():
@@ -143,8 +143,8 @@ def test_signals_asked_for_more_often_by_one_rank():
 
     _, mend = stuck(program, 2)
     assert mend == (
-        'let all ranks ask for the signals "s" equally often: rank 0 waits for generation 2, and rank 1 has '
-        "come 1 times"
+        'let all ranks ask for the signals "s" equally often: rank 0 comes to row 0 for the 1. time and waits for '
+        "generation 2"
     )
 
 
