@@ -327,7 +327,7 @@ def _clocks(events, nranks):
     for j, event in enumerate(events):
         clock = now[event.rank].copy()
         if event.kind == WAIT and event.at_least > 0:
-            past = notified[event.rank, event.name, event.row, event.peer][event.at_least - 1]
+            past = notified[event.rank, event.name, event.row, event.peer, event.at_least]
             clock = list(map(max, clock, past))
         elif event.kind in (STORE, LOAD):
             place = accesses.setdefault((event.peer, event.name), [])
@@ -340,7 +340,7 @@ def _clocks(events, nranks):
         clock[event.rank] += 1
         now[event.rank] = clock
         if event.kind == NOTIFY:
-            notified.setdefault((event.peer, event.name, event.row, event.rank), []).append(clock)
+            notified[event.peer, event.name, event.row, event.rank, event.at_least] = clock
         clocks.append(clock)
     return clocks, direct
 

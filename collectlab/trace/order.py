@@ -14,18 +14,18 @@ def clocks(trace):
     Event a of rank r precedes event b if and only if clocks[b][r] >= clocks[a][r].
     """
     now = [[0] * trace.nranks for _ in range(trace.nranks)]
-    notified = {}  # (waiter, name, row, writer) -> the writer's clock at each of its notifications
+    notified = {}  # (waiter, name, row, writer, count) -> the writer's clock when its notification made the count
     found = []
     for event in trace.events:
         clock = now[event.rank]
         if event.kind == WAIT and event.at_least > 0:
-            past = notified[event.rank, event.name, event.row, event.peer][event.at_least - 1]
+            past = notified[event.rank, event.name, event.row, event.peer, event.at_least]
             clock = list(map(max, clock, past))
         else:
             clock = clock.copy()
         clock[event.rank] += 1
         now[event.rank] = clock
         if event.kind == NOTIFY:
-            notified.setdefault((event.peer, event.name, event.row, event.rank), []).append(clock)
+            notified[event.peer, event.name, event.row, event.rank, event.at_least] = clock
         found.append(clock)
     return found

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import collectlab as cl
-from collectlab.explore import diagnose, findings
+from collectlab.explore import diagnose, findings, witness
 from collectlab.layout import Partition
 
 KERNELS = {"mesh": cl.kernels.mesh, "two_phase": cl.kernels.two_phase, "ring": cl.kernels.ring}
@@ -160,5 +160,8 @@ def test_one_run_of_real_ranks_is_diagnosed_too():
         assert "chunk 2 stands where chunk 0 belongs" in str(found)
         found = findings(ranks.submit(racing, cl.per_rank(xs)).wait(), expected=cl.semantics.all_reduce(xs))
         assert set(found.kinds) == {"race"} and "waits for no signal" in str(found)
+        reused, ys = two_phases("row reused"), cl.per_rank(inputs(3, 6))
+        race = ranks.submit(reused, ys).wait().trace.races()[0]
+        assert witness(reused, ys, ranks=3, race=race), "a race of real ranks has its witness in the simulator"
         found = findings(ranks.submit(lambda ctx: 1 / (ctx.rank - 1)).wait())
         assert found.kinds == ["raised"] and "rank 1 raised ZeroDivisionError" in str(found)
