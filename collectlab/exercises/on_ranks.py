@@ -235,5 +235,6 @@ def without_times(report):
 
 
 def listed(numbers):
+    """Numbers in words, such as "1, 2 and 3"."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last
