@@ -98,12 +98,11 @@ class Simulation(Fabric):
         self.hub = getcurrent()
         self.ready, self.queue = list(range(self.nranks)), list(range(self.nranks))
         self.lets = [greenlet(self._rank) for _ in self.ready]
-        starts = [(program, rank, args) for rank in self.ready]
+        self.starts = [(program, rank, args) for rank in self.ready]
         while self.ready:
-            rank = self.pick()
-            let = self.lets[rank]
-            let.switch(*starts[rank]) if not let else let.switch()
-            if let.dead or rank in self.blocked:
+            self._go_on(self.pick())
+            rank = self.running
+            if self.lets[rank].dead or rank in self.blocked:
                 self.ready.remove(rank)
                 self.idle = 0
             elif self.draw is None:
@@ -113,6 +112,11 @@ class Simulation(Fabric):
         for rank in waiting:
             self.lets[rank].throw(GreenletExit)
         return SimulatedRun(program, args, self, waiting)
+
+    def _go_on(self, rank):
+        """Let `rank` go on; comes back when this one is to."""
+        let, self.running = self.lets[rank], rank
+        let.switch() if let else let.switch(*self.starts[rank])
 
     def _waiting(self, rank):
         """The wait that a rank is in, as an event, and the count that it finds."""
@@ -181,7 +185,9 @@ class Simulation(Fabric):
     def stand(self, rank):
         """Stand before a step until it may be made."""
         if self.draw is not None:
-            self.hub.switch()
+            other = self.pick()
+            if other != rank:
+                self._go_on(other)
             return
         while self.late and self.late[-1] == self.step:
             self.late.pop()
