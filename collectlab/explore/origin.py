@@ -120,18 +120,24 @@ _OWN = "only its own contribution"
 
 def _by_chunk(one, chunks):
     """A misplacement of whole sums, cut where chunks begin; any other as it is."""
-    if not (one.everyones(one.should) and one.everyones(one.holds)) or min(one.should) == min(one.holds):
+    if not _moved(one):
         return [one]
-    if one.count and not 0 <= min(one.holds)[1] < one.count:
-        return [one]  # of another call
     cuts = sorted({one.start, one.stop, *(c.start for c in map(chunks.slice, range(len(chunks.counts))))})
     cuts = [cut for cut in cuts if one.start <= cut <= one.stop]
     return [one.part(start, stop) for start, stop in pairwise(cuts)]
 
 
+def _moved(one):
+    """Whether whole sums of this call stand at the places of others, in a result that should have all of them."""
+    if not (one.everyones(one.should) and one.everyones(one.holds)):
+        return False
+    belongs, stands = min(one.should)[1], min(one.holds)[1]
+    return belongs == one.start and belongs != stands and (not one.count or 0 <= stands < one.count)
+
+
 def _stands(one, chunks):
     """Which chunk stands where which one belongs, in a misplacement of whole sums."""
-    if not (one.everyones(one.should) and one.everyones(one.holds)):
+    if not _moved(one):
         return ""
     cuts = [chunks.slice(c) for c in range(len(chunks.counts))]
     belongs, stands = (

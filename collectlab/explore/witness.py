@@ -7,6 +7,7 @@ schedule (see fabric/simulated.py), so runs with one delay are tried before runs
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from collectlab.trace.events import LOAD, STORE, Event, spell
 from collectlab.trace.races import Race, key, pairs
 
 _MOST_DELAYED = 0.75  # of the tries: the rest is drawn at random
-_ENOUGH = 6  # schedules that do harm: the one that turns the fewest races round is shown
+_FURTHER = 20  # tries after the first schedule that does harm: the one that turns the fewest races round is shown
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Witness:
     def __str__(self):
         if not self:
             return f"none of {self.tried} schedules tried changed the result: the race is there, and did no harm"
-        holds, instead = _difference(self.holds, self.instead)
+        holds, instead = _difference(self.holds, self.instead, self.event.elements)
         return "\n".join(
             [
                 f"a schedule in which it does harm: number {self.schedule}; "
@@ -71,18 +72,17 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
     step_by_step = InStep(ranks).run(program, args)
     right = expected if expected is not None else outcome(step_by_step)[0]
     in_order = differs(step_by_step, right) is None
-    orders = {name: event.rank for event, name in _races(step_by_step.trace)} if in_order else {}
+    orders = _orders(step_by_step.trace) if in_order else {}
     tried, harmful = 0, []
-    for schedule in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED)):
-        if tried == tries or len(harmful) == _ENOUGH:
-            break
+    for run in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED)):
         tried += 1
-        run = simulate(program, *args, ranks=ranks, schedule=schedule)
-        turned = _turned(run.trace, race, orders)
-        rank = turned and _harmed(run, right, turned[0])
-        if rank is not None:
-            others = sum(a.rank != orders.get(name, a.rank) for a, name in _races(run.trace)) if orders else 0
-            harmful.append((others, tried, run, rank, *turned))
+        turned = _turned(run.trace, race, orders) if differs(run, right) is not None else None
+        if turned is not None:
+            step, late, others = turned
+            harmful.append((others, tried, run, _harmed(run, right, step), step, late))
+        alone = any(found[0] == 1 for found in harmful)
+        if alone or tried == tries or (harmful and tried == harmful[0][1] + _FURTHER):
+            break
     if not harmful:
         return Witness(race, tried)
     _, _, run, rank, step, late = min(harmful, key=lambda found: found[:2])
@@ -111,26 +111,25 @@ class _Counted(Simulation):
 
 
 def _candidates(program, args, ranks, race, most):
-    """Numbers of schedules: those that turn races round, `most` of them, and random ones."""
+    """Runs under one schedule after another: those that turn races round, `most` of them, and random ones."""
     todo, seen, given = deque([()]), set(), 0
     while todo and given < most:
         delays = todo.popleft()
-        run = _Counted(ranks, delayed(delays))
-        done = run.run(program, args)
+        counted = _Counted(ranks, delayed(delays))
+        run = counted.run(program, args)
+        if not delays:
+            run.schedule = delayed([max(1, len(counted.turns))])  # a delay at the last step changes nothing
         given += 1
-        yield run.schedule if delays else delayed([max(1, len(run.turns))])  # at the last step it changes nothing
-        at = _steps(done.trace, run.turns)
-        events = done.trace.events
-        turned = {(key(events[a], events[b]) != race.key, at[a]) for a, b, _ in pairs(done.trace)}
+        yield run
+        at, events = _steps(run.trace, counted.turns), run.trace.events
+        turned = {(key(events[a], events[b]) != race.key, at[a]) for a, b, _ in pairs(run.trace)}
         for _, step in sorted(turned):
             further = (*(d for d in delays if d <= step), step)
             if further not in seen:
                 seen.add(further)
                 todo.append(further)
-    schedule = 0
-    while True:
-        yield schedule
-        schedule += 1
+    for schedule in count():
+        yield simulate(program, *args, ranks=ranks, schedule=schedule)
 
 
 def _steps(trace, turns):
@@ -147,29 +146,34 @@ def _steps(trace, turns):
     return found
 
 
-def _races(trace):
-    """Every two accesses that race: (the earlier one, what the two are called in any run of the program)."""
+def _orders(trace):
+    """What two racing accesses are called in any run of the program -> the rank that comes first in this one."""
+    return {name: trace.events[a].rank for a, _, name in _named(trace)}
+
+
+def _named(trace):
+    """Every two accesses that race: the places of the earlier and of the later, and what the two are called."""
     numbers, made = [], [0] * trace.nranks
     for event in trace.events:
         numbers.append((event.rank, made[event.rank]))
         made[event.rank] += event.is_step
     for a, b, _ in pairs(trace):
-        yield trace.events[a], frozenset((numbers[a], numbers[b]))
+        yield a, b, frozenset((numbers[a], numbers[b]))
 
 
 def _turned(trace, race, orders):
-    """(place, the access that should have come first) where this race goes wrong first; None where it does not.
-
-    orders  what two accesses are called -> the rank that comes first in a run that is right
-    """
-    wrong = []
-    for (a, b, _), (event, name) in zip(pairs(trace), _races(trace), strict=True):
-        if key(event, trace.events[b]) == race.key and event.rank != orders.get(name, race.first.rank):
+    """Where this race goes wrong first: the place, the access that should have come first, and how many pairs of
+    accesses come in another order than in `orders`; None where it does not go wrong."""
+    wrong, others = [], 0
+    for a, b, name in _named(trace):
+        first = trace.events[a].rank
+        others += first != orders.get(name, first)
+        if first != orders.get(name, race.first.rank) and key(trace.events[a], trace.events[b]) == race.key:
             wrong.append((a, b))
     if not wrong:
         return None
     step, late = min(wrong)
-    return step, trace.events[late]
+    return step, trace.events[late], others
 
 
 def _harmed(run, right, step):
@@ -223,13 +227,13 @@ def _ended(run, rank):
     return "stuck" if rank in run.stuck else run.results[rank]
 
 
-def _difference(holds, instead):
+def _difference(holds, instead, near):
     """What a rank ends with, and what it should, in few words: arrays from where they part."""
     if isinstance(holds, Exception):
         return f"raises {type(holds).__name__}: {holds}", "going on"
     if isinstance(holds, str) and holds == "stuck":
         return "waits for ever", "going on"
-    where, got, want = part(holds, instead)
+    where, got, want = part(holds, instead, near=near)
     return f"ends with {got}{where}", want
 
 
@@ -237,16 +241,20 @@ class Calls(list):
     """The results of several calls in a row."""
 
 
-def part(got, want, size=None):
-    """Where two results part (" in elements 3:7", " in call 2 in element 0"), and what each of them has there."""
+def part(got, want, size=None, near=()):
+    """Where two results part (" in elements 3:7", " in element 0 of call 2"), and what each of them has there.
+
+    size is as in `same`; elements that are in `near` are shown rather than others.
+    """
     if isinstance(want, list | tuple) and isinstance(got, list | tuple) and len(got) == len(want):
         for i, (a, b) in enumerate(zip(got, want, strict=True)):
             if not same(a, b):
-                where, a, b = part(a, b)
+                where, a, b = part(a, b, near=near)
                 return f"{where} of call {i + 1}" if isinstance(got, Calls) else f"{where} of item {i}", a, b
     if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and got.shape == want.shape and got.size:
         a, b = got.reshape(-1), want.reshape(-1)
         wrong = np.flatnonzero(_differing(a, b, None if size is None else np.reshape(size, -1))).tolist()
+        wrong = [i for i in wrong if i in near] or wrong
         if wrong:
             start, stop = wrong[0], min(wrong[0] + 4, wrong[-1] + 1)
             whole = (start, stop) == (0, a.size)

@@ -130,9 +130,13 @@ class _Steps:
     def __init__(self, trace):
         self.events, self.times = trace.events, clocks(trace)
         self.number, made = [], [0] * trace.nranks
-        for event in trace.events:
+        self.by_rank, self.stores = defaultdict(list), defaultdict(list)
+        for i, event in enumerate(trace.events):
             self.number.append(made[event.rank])
             made[event.rank] += event.is_step
+            self.by_rank[event.rank, event.kind].append((i, event))
+            if event.kind == STORE:
+                self.stores[event.peer, event.name].append((i, event))
 
     def meant(self, before, at, elements):
         """The two places, that of the access first which the program means to come first."""
@@ -146,11 +150,8 @@ class _Steps:
         """Whether some store to the elements is certain to come before the load."""
         at = self.events[load]
         return any(
-            (e.kind, e.peer, e.name) == (STORE, at.peer, at.name)
-            and self.times[load][e.rank] >= self.times[i][e.rank]
-            and common(e.elements, elements)
-            for i, e in enumerate(self.events)
-            if i != load
+            self.times[load][e.rank] >= self.times[i][e.rank] and common(e.elements, elements)
+            for i, e in self.stores[at.peer, at.name]
         )
 
     def missing(self, first, second):
@@ -250,7 +251,7 @@ class _Steps:
         return mine.index(at) // period + 1
 
     def _of(self, rank, kind):
-        return [(i, e) for i, e in enumerate(self.events) if e.rank == rank and e.kind == kind]
+        return self.by_rank[rank, kind]
 
 
 def _cell(event):
