@@ -17,7 +17,8 @@ PROGRAMS = 250
 def drawn(seed):
     """A random program of 2 or 3 ranks: accesses to a window of two elements, and signals on two rows.
 
-    Some waits ask for fewer notifications than there were, some signals are not waited for, a few never come.
+    Some waits ask for fewer notifications than there were, some signals are not waited for, a few never come. In every
+    third program a rank makes its next step only if what it loaded last is an odd number, or nothing yet.
     """
     draw = random.Random(seed)
     nranks = draw.choice((2, 2, 3))
@@ -39,7 +40,9 @@ def drawn(seed):
         window, signals = ctx.window("w", 2, np.int64), ctx.signals("s", rows=2)
         seen = []
         for number, (kind, peer, at, row, target) in enumerate(steps[ctx.rank]):
-            if kind == STORE:
+            if seed % 3 == 0 and seen and seen[-1][0] % 2 == 0:
+                seen.append([1])
+            elif kind == STORE:
                 window.remote_store(peer, np.full(at.stop - at.start, 100 * ctx.rank + number), at)
             elif kind == LOAD:
                 seen.append(window.remote_load(peer, at).tolist())
