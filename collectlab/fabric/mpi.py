@@ -13,6 +13,8 @@ _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer di
 _LOOKS = 2000  # at a cell before a rank gives up its core, some 100 us; 1 where ranks have to share cores
 _LONG = 20_400  # looks after which a wait is told to others; some 0.2 s
 _YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
+_ARENA = 1 << 20  # bytes of each rank: small windows lie side by side in one of MPI's, of which there are some 2,000
+_SMALL = _ARENA // 16
 _RANKS_PER_HOST = "COLLECTLAB_RANKS_PER_HOST"  # a variable: so many ranks in turn are taken for those of one host
 
 
@@ -20,8 +22,10 @@ def fabric(comm, traced=True):
     """The fabric for the ranks of `comm`; collective."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if n := os.environ.get(_RANKS_PER_HOST):
-        host = host.Split(comm.rank // int(n))
+        whole, host = host, host.Split(comm.rank // int(n))
+        whole.Free()
     if comm.allreduce(host.size == comm.size, MPI.LAND):
+        host.Free()  # warm ranks make a fabric for each run, and MPI has some 2,000 communicators
         return SharedWindows(comm, traced)
     return OneSided(comm, host, traced)
 
@@ -37,6 +41,7 @@ class _Windows(Fabric):
         super().__init__(comm.size, traced)
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self._windows, self._memories, self._cells, self._generations = [], {}, {}, {}
+        self._arena, self._used = None, 0
 
     def memory(self, rank, name, shape, dtype, fill=None):
         """The memory of a window; collective when it is new."""
@@ -47,11 +52,21 @@ class _Windows(Fabric):
         return self._memories[wanted]
 
     def _allocate(self, rank, shape, dtype, fill=None):
-        memory = self._made(rank, shape, dtype)
+        memory = self._made(rank, shape, dtype, *self._room(int(np.prod(shape)) * dtype.itemsize))
         if fill is not None:
             memory.local[:] = fill
             self.comm.Barrier()
         return memory
+
+    def _room(self, nbytes):
+        """Room for so many bytes on each rank: what _open returns, and the place in it; the same on all ranks."""
+        nbytes += -nbytes % 64  # what is written often by different ranks shares no line of the cache
+        if nbytes > _SMALL:
+            return self._open(nbytes), 0
+        if self._arena is None or self._used + nbytes > _ARENA:
+            self._arena, self._used = self._open(_ARENA), 0
+        self._used += nbytes
+        return self._arena, self._used - nbytes
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
@@ -118,13 +133,13 @@ class SharedWindows(_Windows):
         super().__init__(comm, traced)
         self._boards, self._peers = {}, [peer for peer in range(comm.size) if peer != comm.rank]
 
-    def _made(self, rank, shape, dtype):
-        nbytes = int(np.prod(shape)) * dtype.itemsize
-        window = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), dtype.itemsize, comm=self.comm))
-        if not nbytes:
-            return SharedMemory(rank, [np.empty(shape, dtype)] * self.nranks)
-        parts = [window.Shared_query(peer)[0] for peer in range(self.nranks)]
-        return SharedMemory(rank, [np.ndarray(shape, dtype, buffer=part) for part in parts])
+    def _open(self, nbytes):
+        """Memory of so many bytes on each rank: the buffers, by rank."""
+        window = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self.comm))
+        return [window.Shared_query(peer)[0] for peer in range(self.nranks)]
+
+    def _made(self, rank, shape, dtype, buffers, at):
+        return SharedMemory(rank, [np.ndarray(shape, dtype, buffer, at) for buffer in buffers])
 
     def _flat_cells(self, name):
         """The cells of signals on every rank as flat memoryviews: one number is read much faster than by NumPy."""
@@ -187,13 +202,16 @@ class OneSided(_Windows):
         self._given, self._host = {}, host
         self._mates = host.allgather(comm.rank)
 
-    def _made(self, rank, shape, dtype):
-        nbytes = int(np.prod(shape)) * dtype.itemsize
-        shared = self._keep(MPI.Win.Allocate_shared(max(nbytes, 1), 1, comm=self._host))
+    def _open(self, nbytes):
+        """Memory of so many bytes on each rank: a window, and the buffers of this host, by rank."""
+        shared = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self._host))
         buffers = {mate: shared.Shared_query(at)[0] for at, mate in enumerate(self._mates)}
-        window = self._keep(MPI.Win.Create(buffers[rank], 1, comm=self.comm))
-        parts = {mate: np.ndarray(shape, dtype, buffer if nbytes else None) for mate, buffer in buffers.items()}
-        return _RemoteMemory(rank, window, parts)
+        return self._keep(MPI.Win.Create(buffers[self.comm.rank], 1, comm=self.comm)), buffers
+
+    def _made(self, rank, shape, dtype, opened, at):
+        window, buffers = opened
+        parts = {mate: np.ndarray(shape, dtype, buffer, at) for mate, buffer in buffers.items()}
+        return _RemoteMemory(rank, window, parts, at)
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of this rank at `peer`; returns its new count."""
@@ -202,6 +220,11 @@ class OneSided(_Windows):
         self._windows[0].Sync()
         memory.replace(peer, (row * self.nranks + rank) * _LINE, np.array([count]))
         return count
+
+    def free(self):
+        """Free the windows, and what the ranks of a host share; collective."""
+        super().free()
+        self._host.Free()
 
     def _progress(self):
         """A call of MPI, in which it may serve the others, and a look at what they have written."""
@@ -214,8 +237,8 @@ class _RemoteMemory:
 
     shared = False
 
-    def __init__(self, rank, window, parts):
-        self.window, self.parts, self.local = window, parts, parts[rank]
+    def __init__(self, rank, window, parts, at):
+        self.window, self.parts, self.local, self._at = window, parts, parts[rank], at
         self._shown = {mate: part.view() for mate, part in parts.items()}
         for part in self._shown.values():
             part.flags.writeable = False
@@ -246,7 +269,7 @@ class _RemoteMemory:
         if peer in self.parts:
             self.parts[peer].reshape(-1)[start : start + len(words)] = words
         elif len(words):
-            place = [8 * start, len(words), MPI.INT64_T]
+            place = [self._at + 8 * start, len(words), MPI.INT64_T]
             self.window.Accumulate([words, len(words), MPI.INT64_T], peer, place, MPI.REPLACE)
             self.window.Flush(peer)
 
@@ -254,11 +277,11 @@ class _RemoteMemory:
         """Where the elements lie: displacement, count and type, in bytes."""
         size = self.local.itemsize
         if isinstance(elements, range) and not _turned(at):
-            return [elements.start * size, len(elements) * size, MPI.BYTE]
+            return [self._at + elements.start * size, len(elements) * size, MPI.BYTE]
         places = tuple(np.arange(self.local.size).reshape(self.local.shape)[at].ravel() * size)
         if (size, places) not in _SCATTERED:
             _SCATTERED[size, places] = MPI.BYTE.Create_hindexed_block(size, places).Commit()
-        return [0, 1, _SCATTERED[size, places]]
+        return [self._at, 1, _SCATTERED[size, places]]
 
 
 _SCATTERED = {}  # the datatypes of slices with gaps, each made once
