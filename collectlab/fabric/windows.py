@@ -244,10 +244,16 @@ class Fabric:
     def __init__(self, nranks, traced=True):
         self.nranks = nranks
         self.events = [] if traced else None
-        self._rows = {}
+        self._rows, self._kinds = {}, {}
 
     def window(self, rank, name, shape, dtype, xp):
-        """The Window of `rank` with that name, shape and dtype."""
+        """The Window of `rank` with that name, shape and dtype.
+
+        Where the name had another shape or dtype before, both are added to it, so that events tell the two apart.
+        """
+        kind = f"{'x'.join(map(str, shape))} {np.dtype(dtype)}"
+        if self._kinds.setdefault((rank, name), kind) != kind:
+            name = f"{name}[{kind}]"
         return Window(self, rank, name, self.memory(rank, name, shape, dtype), xp)
 
     def signals(self, rank, name, rows):

@@ -136,3 +136,17 @@ def test_events_of_real_ranks_are_merged_in_an_order_that_respects_every_wait():
         if event.kind == "wait":
             assert (event.rank, event.row, event.peer, event.at_least) in given
     assert merged.races() == [] and (merged.traffic() == run.traffic).all()
+
+
+def test_windows_of_one_name_and_different_shapes_or_dtypes_are_told_apart():
+    def program(ctx, other, dtype):
+        first = ctx.window("w", 4, np.int64)
+        if ctx.rank == 0:
+            first.store(np.ones(4, np.int64))
+        second = ctx.window("w", other, dtype)
+        if ctx.rank == 1:
+            second.remote_load(0, slice(0, 2))
+
+    for other, dtype in ((8, np.int64), (4, np.int32)):
+        assert cl.simulate(program, other, dtype, ranks=2).trace.races() == []
+    assert len(cl.simulate(program, 4, np.int64, ranks=2).trace.races()) == 1
