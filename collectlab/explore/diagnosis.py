@@ -17,6 +17,7 @@ from collectlab.trace import deadlock
 from collectlab.trace.events import LOAD, STORE
 
 RAISED, DEADLOCK, RACE, WRONG, BYTES = "raised", "deadlock", "race", "wrong", "bytes"
+_TRIES = 100  # schedules in search of a witness
 _MOST = 3  # races that are told in full, and lines on results
 
 
@@ -70,7 +71,7 @@ def diagnose(program, inputs, *args, expected=None, cost=None, calls=1):
 
     def seek(race):
         right = [ys[0] if calls == 1 else Calls(ys) for ys in want] if wrong else None
-        return witness(many, passed, *args, ranks=nranks, race=race, expected=right)
+        return witness(many, passed, *args, ranks=nranks, race=race, expected=right, tries=_TRIES)
 
     found = _ends(run) + _races(run, seek if run.ok else None) + wrong
     if run.ok:
@@ -148,8 +149,10 @@ def _races(run, seek):
         groups.setdefault(lines, []).append(race)
     found = []
     for race, *more in list(groups.values())[:_MOST]:
-        lines = [*race.lines, f"    and so do {len(more)} more pairs of ranks"] if more else race.lines
-        lines.insert(len(lines) if not more else -1, lines.pop(len(race.lines) - 1))
+        lines = list(race.lines)
+        if more:
+            pairs = f"do {len(more)} more pairs" if more[1:] else "does one more pair"
+            lines.append(f"    and so {pairs} of ranks")
         if seek:
             lines += str(seek(race)).splitlines()
         found.append(Finding(RACE, "\n".join([*lines, f"mend: {race.mend}"])))

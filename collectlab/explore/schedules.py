@@ -270,36 +270,23 @@ class _Reduced(_Search):
             self.path[-1].event = self.stepped(steered, self.path[-1])
         events = [e for e in steered.events if e.kind != BARRIER]
         clocks, direct = _clocks(events, steered.nranks)
-        node_of = self._nodes(events)
+        made_at = {id(node.event): node for node in self.path if node.event is not None}
         for j, befores in direct.items():
             for i in befores:
-                self._turn(node_of[i], i, j, events, clocks)
+                self._turn(made_at[id(events[i])], i, j, events, clocks)
         return self.turn_back()
-
-    def _nodes(self, events):
-        """Place of an access in `events` -> the node at which it was made."""
-        nodes = iter([node for node in self.path if node.event is not None])
-        found = {}
-        by_event = {id(node.event): node for node in nodes}
-        for i, event in enumerate(events):
-            if id(event) in by_event:
-                found[i] = by_event[id(event)]
-        return found
 
     def _turn(self, node, i, j, events, clocks):
         """See to it that some run makes access j before access i, from the node of i."""
         first = events[i].rank
-        free = [k for k in range(i + 1, j) if clocks[k][first] < clocks[i][first]] + [j]
-        initials = {}
+        free = [k for k in range(i + 1, j) if clocks[k][first] < clocks[i][first]] + [j]  # not after i by any chain
+        initials = []  # ranks that can make the first step of those
         for at, k in enumerate(free):
-            rank = events[k].rank
-            if rank in initials or any(_precedes(clocks, events, other, k) for other in free[:at]):
-                continue
-            initials[rank] = True
+            if not any(_precedes(clocks, events, other, k) for other in free[:at]) and events[k].rank in node.enabled:
+                initials.append(events[k].rank)
         tried = node.todo | node.done.keys() | {node.chosen} | node.sleep.keys()
-        possible = [rank for rank in initials if rank in node.enabled]
-        if possible and not tried & set(possible):
-            node.todo.add(events[j].rank if events[j].rank in possible else possible[0])
+        if initials and not tried & set(initials):
+            node.todo.add(events[j].rank if events[j].rank in initials else initials[0])
 
 
 def _commute(a, b):
@@ -320,8 +307,11 @@ def _precedes(clocks, events, a, b):
 
 
 def _clocks(events, nranks):
-    """Vector clocks of this very run, in which conflicting accesses are ordered too; and, for each access, the
-    places of earlier ones of other ranks that conflict with it and that nothing else orders before it."""
+    """Vector clocks of this very run, in which conflicting accesses are ordered too; and what could be turned round.
+
+    The second is a dict from the place of an access to those of earlier accesses of other ranks that conflict with it
+    and that nothing else orders before it.
+    """
     now = [[0] * nranks for _ in range(nranks)]
     notified, accesses, clocks, direct = {}, {}, [], {}
     for j, event in enumerate(events):

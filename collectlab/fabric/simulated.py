@@ -24,7 +24,7 @@ from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
 
 MOST_RANKS = 64
-LONG = 1_000  # steps after which others go on too, where a rank would go on until it waits
+LONG = 200  # steps after which others go on too, where a rank would go on until it waits
 IDLE = 50_000  # steps without a notification after which a loop that waits is given up
 _HERE = os.path.dirname(__file__)
 

@@ -99,21 +99,23 @@ def find(trace):
 
 def pairs(trace):
     """Every two accesses that race: (place in trace.events of the one, of the later one, the elements of both)."""
-    accesses, times = defaultdict(list), None
+    accesses, stores, times = defaultdict(list), defaultdict(list), None
     for at, event in enumerate(trace.events):
         if event.kind not in (STORE, LOAD) or not len(event.elements):
             continue
-        place = accesses[event.peer, event.name]
-        for before in place:
+        place = event.peer, event.name
+        for before in (stores if event.kind == LOAD else accesses)[place]:
             other = trace.events[before]
-            if other.rank == event.rank or other.kind == event.kind == LOAD:
+            if other.rank == event.rank:
                 continue
             times = times or clocks(trace)
             if times[at][other.rank] >= times[before][other.rank]:
                 continue
             if both := common(other.elements, event.elements):
                 yield before, at, both
-        place.append(at)
+        accesses[place].append(at)
+        if event.kind == STORE:
+            stores[place].append(at)
 
 
 def common(a, b):
