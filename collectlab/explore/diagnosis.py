@@ -47,6 +47,8 @@ class Diagnosis(list):
     def __str__(self):
         return "\n\n".join(map(str, self)) or "nothing is wrong"
 
+    __repr__ = __str__  # a notebook shows the texts
+
 
 def diagnose(program, inputs, *args, expected=None, cost=None, calls=1):
     """The Diagnosis of `program(ctx, x, *args)`, run in the simulator with one rank for each input.

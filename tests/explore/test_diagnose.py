@@ -10,13 +10,24 @@ import collectlab as cl
 from collectlab.explore import diagnose, findings, witness
 from collectlab.layout import Partition
 
-KERNELS = {"mesh": cl.kernels.mesh, "two_phase": cl.kernels.two_phase, "ring": cl.kernels.ring}
+KERNELS = {name: getattr(cl.kernels, name) for name in cl.kernels.__all__}
+KERNELS = {name: kernel for name, kernel in KERNELS.items() if hasattr(kernel, "all_reduce")}
 
 
 def inputs(nranks, count, dtype=np.float32):
     """Normal numbers that differ by rank."""
     rng = np.random.default_rng(nranks * 100 + count)
     return [rng.standard_normal(count).astype(dtype) for _ in range(nranks)]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_kernel_is_accused_at_any_number_of_ranks(name):
+    kernel, cost = KERNELS[name].all_reduce, KERNELS[name].all_reduce_cost
+    for nranks in range(1, 10):
+        for count in (0, 1, 2, 3, 5, 8, 9, 13, 40):
+            xs = [np.arange(count) * (rank + 1) for rank in range(nranks)]
+            found = diagnose(kernel, xs, expected=cl.semantics.all_reduce, cost=cost, calls=2)
+            assert not found, f"{nranks} ranks, {count} elements: {found}"
 
 
 @pytest.mark.parametrize("name", KERNELS)
