@@ -37,7 +37,7 @@ class Context:
         The same name, shape and dtype is the same memory, also in a later call.
         """
         if type(shape) is not int:
-            shape = tuple(map(int, shape)) if hasattr(shape, "__iter__") else int(shape)
+            shape = tuple(shape) if hasattr(shape, "__iter__") else shape
         found = self._windows.get((name, shape, dtype))
         if found is None:
             found = self._fabric.window(self.rank, name, shape if type(shape) is tuple else (shape,), dtype, self.xp)

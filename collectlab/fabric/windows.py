@@ -16,6 +16,7 @@ from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT, 
 WHOLE = slice(None)
 _MOST_PLACES = 4096  # that a window keeps
 _WHOLE_NUMBER = (int, np.integer)
+_KINDS = {kind: at for at, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}  # of numbers, one in the next
 
 
 class Window:
@@ -127,12 +128,19 @@ class Window:
     def _fits(self, place, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
         shape = np.shape(value) if dtype is None else value.shape
-        if shape != place.shape or (dtype is not self.dtype and dtype is not None and dtype != self.dtype):
+        if shape != place.shape or (dtype is not self.dtype and not self._takes(value, dtype)):
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
                 f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
-                f"{place.shape} of {self.dtype}, the {what} is {shape} of {dtype or type(value).__name__}"
+                f"{place.shape} of {self.dtype}, the {what} is {shape} of {dtype or np.asarray(value).dtype}"
             )
+
+    def _takes(self, value, dtype):
+        """Whether elements of that dtype can be held as they are; of a list, without cutting any part off."""
+        if dtype is not None:
+            return np.can_cast(dtype, self.dtype, "equiv")  # the same, in any order of the bytes
+        given = np.asarray(value)
+        return given.size == 0 or _KINDS.get(given.dtype.kind, 9) <= _KINDS.get(self.dtype.kind, -1)
 
     def _elements(self, at, call):
         parts = at if type(at) is tuple else (at,)
@@ -157,7 +165,8 @@ class _Storing:
     def __enter__(self):
         window = self.window
         window._place(window.rank, self.at, "storing")
-        self.part = window.local[self.at]
+        at = self.at if isinstance(self.at, tuple) else (self.at,)
+        self.part = window.local[*at, ...]  # an array, also where it is one element
         self.in_place = window._fabric.in_place and window._xp is np
         if not self.in_place:
             self.part = window._xp.empty(self.part.shape, window.dtype)
@@ -188,6 +197,11 @@ class Signals:
     def wait(self, peer, row, at_least):
         """Wait until `peer` has notified this rank on `row` at least so often."""
         self._check(peer, row, "wait")
+        if not isinstance(at_least, _WHOLE_NUMBER):
+            raise TypeError(
+                f'rank {self.rank}: signals "{self.name}".wait(peer={peer!r}, row={row!r}, at_least={at_least!r}): '
+                "a whole number of notifications is accepted"
+            )
         self._wait(peer, row, at_least)
 
     def barrier(self, row):
@@ -251,13 +265,25 @@ class Fabric:
 
         Where the name had another shape or dtype before, both are added to it, so that events tell the two apart.
         """
-        kind = f"{'x'.join(map(str, shape))} {np.dtype(dtype)}"
+        shape, dtype = self._made_of(rank, name, shape, dtype)
+        kind = f"{'x'.join(map(str, shape))} {dtype}"
         if self._kinds.setdefault((rank, name), kind) != kind:
             name = f"{name}[{kind}]"
         return Window(self, rank, name, self.memory(rank, name, shape, dtype), xp)
 
+    def _made_of(self, rank, name, shape, dtype):
+        kind = np.dtype(dtype)
+        if not all(isinstance(n, _WHOLE_NUMBER) and n >= 0 for n in shape) or kind.hasobject:
+            raise ValueError(
+                f'rank {rank}: window("{name}", shape={shape}, dtype={kind}): whole numbers from 0 up, and a dtype '
+                "whose elements are no Python objects, are accepted"
+            )
+        return tuple(map(int, shape)), kind
+
     def signals(self, rank, name, rows):
         """The Signals of `rank` with that name, in their next generation."""
+        if not isinstance(rows, _WHOLE_NUMBER) or rows < 0:
+            raise ValueError(f'rank {rank}: signals("{name}", rows={rows!r}): a whole number is accepted')
         return Signals(self, rank, name, rows, self.generation(rank, name, rows))
 
     def note(self, kind, rank, peer, name, elements=(), nbytes=0, row=-1, at_least=0, cause=""):
@@ -339,8 +365,8 @@ def _flat(shape, key):
     The parts of `key` are indices, and slices as (start, stop, step).
     """
     for part, length in zip(key, shape, strict=False):
-        if isinstance(part, tuple) and part[2] in (None, 1):
-            _inside(part[0] or 0, length if part[1] is None else part[1], length)
+        if isinstance(part, tuple):
+            _inside(*part, length)
     if len(shape) == len(key) == 1 and isinstance(key[0], tuple) and key[0][2] in (None, 1):
         start, stop = key[0][0] or 0, shape[0] if key[0][1] is None else key[0][1]
         return range(start, max(start, stop))
@@ -356,12 +382,14 @@ def _ends(part):
     return tuple(None if end is None else operator.index(end) for end in (part.start, part.stop, part.step))
 
 
-def _inside(start, stop, length):
-    if not (0 <= start <= length and 0 <= stop <= length):
-        raise IndexError(f"{start}:{stop} leaves the {length} elements")
+def _inside(start, stop, step, length):
+    back = step is not None and step < 0
+    if not (start is None or 0 <= start <= length - back) or not (stop is None or 0 <= stop <= length):
+        raise IndexError(f"{_spell(slice(start, stop, step))} leaves the {length} elements")
 
 
 def _spell(at):
     if isinstance(at, slice):
-        return f"{'' if at.start is None else at.start}:{'' if at.stop is None else at.stop}"
+        ends = ("" if end is None else str(end) for end in (at.start, at.stop))
+        return ":".join([*ends, *([] if at.step is None else [str(at.step)])])
     return str(at)

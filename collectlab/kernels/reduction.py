@@ -27,7 +27,7 @@ def reduce(ctx, window, part, op, out):
 
 def combine(ctx, op):
     """The elementwise function of `op` in the array module of this rank."""
-    if op not in _FUNCTION:
+    if not isinstance(op, str) or op not in _FUNCTION:
         raise ValueError(f"op={op!r}: one of {', '.join(_FUNCTION)} is accepted")
     return getattr(ctx.xp, _FUNCTION[op])
 
