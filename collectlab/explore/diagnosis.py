@@ -13,6 +13,7 @@ from collectlab.explore import origin
 from collectlab.explore.origin import names
 from collectlab.explore.witness import Calls, InStep, part, same, witness
 from collectlab.fabric.per_rank import PerRank
+from collectlab.fabric.simulated import checked
 from collectlab.trace import deadlock
 from collectlab.trace.events import LOAD, STORE
 
@@ -59,7 +60,11 @@ def diagnose(program, inputs, *args, expected=None, cost=None, calls=1):
     cost      the Card of a call as a function of (nranks, count, itemsize, rank); None: bytes are not looked at
     calls     how often the ranks call the program, one call after another, with other values each time
     """
-    nranks, many = len(inputs), repeated(program, calls)
+    if not isinstance(inputs, list | tuple):
+        raise TypeError(f"diagnose(program, inputs={inputs!r}): a list is accepted, with one array for each rank")
+    if not isinstance(calls, int) or calls < 1:
+        raise ValueError(f"diagnose(calls={calls!r}): a whole number is accepted, 1 or more")
+    nranks, many = checked("diagnose", program, args, len(inputs)), repeated(program, calls)
     given = [[_shifted(x, call) for x in inputs] for call in range(calls)]
     passed = PerRank([list(xs) for xs in zip(*given, strict=True)])
     run = InStep(nranks).run(many, (passed, *args))
@@ -79,7 +84,7 @@ def diagnose(program, inputs, *args, expected=None, cost=None, calls=1):
     if run.ok:
         found += _touched(run, held, passed.values)
     if run.ok and cost is not None:
-        budget = [calls * cost(nranks, x.size, x.itemsize, rank).nbytes for rank, x in enumerate(inputs)]
+        budget = [calls * cost(nranks, x.size, x.itemsize, rank).nbytes for rank, x in enumerate(given[0])]
         found += _bytes(run, budget)
     return Diagnosis(found, run)
 
@@ -120,7 +125,7 @@ def _by_rank(results):
 
 
 def _size(x):
-    """The size of each element, for a bound on the rounding of what is computed from them."""
+    """The size of each element: what is computed from these bounds the rounding of what is computed from `x`."""
     return np.abs(np.asarray(x).astype(np.float64))
 
 
@@ -170,7 +175,7 @@ def _wrong(got, want, sizes=None, *how):
     said, wrong = {}, []
     for rank, ys in enumerate(want):
         for call in range(calls):
-            size = None if sizes is None else len(want) * sizes[rank][call]
+            size = None if sizes is None or ys[call] is None else len(want) * sizes[rank][call]
             if not same(got[rank][call], ys[call], size):
                 where, holds, instead = part(got[rank][call], ys[call], size)
                 said.setdefault((_call(call, calls), holds, where, instead), []).append(rank)

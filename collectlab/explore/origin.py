@@ -37,8 +37,8 @@ def planes(call, program, given, args, expected):
         if not run.ok:
             return []
         for rank, right in enumerate(expected(inputs[call])):
-            got[rank].append(np.asarray(run.results[rank][call], float).reshape(-1))
-            want[rank].append(np.asarray(right, float).reshape(-1))
+            got[rank].append(_flat(run.results[rank][call]))
+            want[rank].append(_flat(right))
     got, want = ([np.array(words).T for words in side] for side in (got, want))
     divided = 1 if _readable(want, nranks) else nranks
     want = [rows * divided for rows in want]
@@ -54,6 +54,10 @@ def planes(call, program, given, args, expected):
             got[rank] = want[rank] / divided
     held, needed = ([_whole(rows) for rows in side] for side in ([rows * divided for rows in got], want))
     return lines + _lines(held, needed, call, count)
+
+
+def _flat(y):
+    return np.zeros(0) if y is None else np.asarray(y, float).reshape(-1)
 
 
 _DIVISIONS = {

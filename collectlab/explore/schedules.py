@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from greenlet import GreenletExit
 
-from collectlab.fabric.per_rank import check_per_rank
-from collectlab.fabric.simulated import Simulation, delayed
+from collectlab.fabric.simulated import Simulation, checked, delayed
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.trace.races import common
 
@@ -54,7 +53,7 @@ def every_schedule(program, *args, ranks, most=10_000, reduced=True):
     reduced=True runs one schedule of those that differ only in the order of steps that commute, False goes through
     all states. RuntimeError when that takes more than `most` runs.
     """
-    check_per_rank("every_schedule(program, ...)", args, ranks)
+    ranks = checked("every_schedule", program, args, ranks)
     search = (_Reduced if reduced else _Complete)()
     found, runs = {}, 0
     while True:

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 
 from collectlab.explore.schedules import frozen, outcome
-from collectlab.fabric.simulated import Simulation, delayed, simulate
+from collectlab.fabric.simulated import Simulation, checked, delayed, simulate
 from collectlab.trace.events import LOAD, STORE, Event, spell
 from collectlab.trace.races import Race, key, pairs
 
@@ -63,9 +63,9 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
               one step in turn
     tries     how many schedules are tried at most
     """
-    base = simulate(program, *args, ranks=ranks)
+    ranks = checked("witness", program, args, ranks)
     if race is None:
-        races = base.trace.races()
+        races = simulate(program, *args, ranks=ranks).trace.races()
         if not races:
             return None
         race = races[0]

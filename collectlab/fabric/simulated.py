@@ -35,25 +35,29 @@ def simulate(program, *args, ranks=4, schedule=None, trace=True):
     `schedule` is None or a whole number: the number picks one of the possible orders of steps, always the same
     (from 0 up at random; below 0 by delays, see above). With trace=False no event is noted.
     """
-    if not callable(program):
-        raise TypeError(
-            f"simulate(program={program!r}): a function is accepted, to be called as program(ctx, *args)"
-        )
-    nranks = _whole("ranks", ranks)
-    if not 1 <= nranks <= MOST_RANKS:
-        raise ValueError(f"simulate(ranks={ranks}): 1 to {MOST_RANKS} simulated ranks are accepted")
-    check_per_rank("simulate(program, ...)", args, nranks)
-    schedule = None if schedule is None else _whole("schedule", schedule)
+    nranks = checked("simulate", program, args, ranks)
+    schedule = None if schedule is None else _whole("simulate", "schedule", schedule)
     return Simulation(nranks, schedule, trace).run(program, args)
 
 
-def _whole(name, value):
+def checked(call, program, args, ranks):
+    """The number of ranks, where such a call of `call` can be simulated; TypeError or ValueError otherwise."""
+    if not callable(program):
+        raise TypeError(f"{call}(program={program!r}): a function is accepted, to be called as program(ctx, *args)")
+    nranks = _whole(call, "ranks", ranks)
+    if not 1 <= nranks <= MOST_RANKS:
+        raise ValueError(f"{call}(ranks={ranks}): 1 to {MOST_RANKS} simulated ranks are accepted")
+    check_per_rank(f"{call}(program, ...)", args, nranks)
+    return nranks
+
+
+def _whole(call, name, value):
     try:
         if isinstance(value, bool):
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"simulate({name}={value!r}): a whole number is accepted") from None
+        raise TypeError(f"{call}({name}={value!r}): a whole number is accepted") from None
 
 
 def delays(number):
@@ -139,7 +143,7 @@ class Simulation(Fabric):
             self.results[rank] = program(context, *mine)
         except GreenletExit:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # who calls sys.exit() ends a rank, not the notebook
             self.errors[rank] = error
 
     # what windows and signals ask of a fabric
@@ -198,14 +202,17 @@ class Simulation(Fabric):
 
     def notify(self, rank, peer, name, row):
         """Raise the cell of `rank` at `peer`; returns its new count."""
-        cell = (peer, name, row, rank)
-        count = self.cells[cell] = self.cells.get(cell, 0) + 1
+        count = self.cells.get((peer, name, row, rank), 0) + 1
+        self._raise(rank, peer, name, row, count)
+        return count
+
+    def _raise(self, rank, peer, name, row, count):
+        self.cells[peer, name, row, rank] = count
         self.idle = 0
         waiting = self.blocked.get(peer)
         if waiting is not None and waiting[:3] == (rank, name, row) and count >= waiting[3]:
             del self.blocked[peer]
             self.ready.append(peer)
-        return count
 
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`."""
@@ -213,14 +220,16 @@ class Simulation(Fabric):
             self.blocked[rank] = (peer, name, row, at_least)
             self.hub.switch()
 
-    def post(self, rank, peer, name, slot, memory, start, words):
-        """Write packets; returns how often this rank has posted to that slot."""
+    def post(self, rank, peer, name, slot, memory, start, words, lap):
+        """Write packets, whose flags are the lap."""
         memory.replace(peer, start, words)
-        return self.notify(rank, peer, name, slot)
+        self._raise(rank, peer, name, slot, lap)
 
     def take(self, rank, peer, name, slot, words, lap):
-        """Come back when `peer` has posted to the slot so often."""
-        self.wait(rank, peer, name, slot, lap)
+        """Come back when the packets of `peer` carry the flag: one that is overwritten does not come again."""
+        while self.cells.get((rank, name, slot, peer), 0) != lap:
+            self.blocked[rank] = (peer, name, slot, lap)
+            self.hub.switch()
         self.pause(rank)  # what is there now may be gone before it is read
 
 

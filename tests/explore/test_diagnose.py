@@ -176,3 +176,30 @@ def test_one_run_of_real_ranks_is_diagnosed_too():
         assert witness(reused, ys, ranks=3, race=race), "a race of real ranks has its witness in the simulator"
         found = findings(ranks.submit(lambda ctx: 1 / (ctx.rank - 1)).wait())
         assert found.kinds == ["raised"] and "rank 1 raised ZeroDivisionError" in str(found)
+
+
+def test_the_root_of_a_reduce_alone_has_a_result():
+    def reduce(ctx, x, missing):
+        data, rows = ctx.window("d", x.size, x.dtype), ctx.signals("r", rows=2)
+        data.store(x)
+        ctx.barrier(rows, 0)
+        total = sum(data.remote_load(peer) for peer in range(ctx.nranks - missing)) if ctx.rank == 0 else None
+        ctx.barrier(rows, 1)
+        return total
+
+    assert not diagnose(reduce, inputs(3, 4), 0, expected=cl.semantics.reduce)
+    found = diagnose(reduce, inputs(3, 4), 1, expected=cl.semantics.reduce)
+    assert "rank 0, elements 0:4: rank 2's are missing" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    (
+        ({"inputs": np.ones(4)}, "a list is accepted, with one array for each rank"),
+        ({"inputs": []}, r"diagnose\(ranks=0\): 1 to 64"),
+        ({"inputs": [np.ones(2)], "calls": 0}, r"diagnose\(calls=0\)"),
+    ),
+)
+def test_what_cannot_be_diagnosed_is_refused_by_name(bad, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        diagnose(lambda ctx, x: x, **bad)

@@ -17,8 +17,8 @@ PROGRAMS = 250
 def drawn(seed):
     """A random program of 2 or 3 ranks: accesses to a window of two elements, and signals on two rows.
 
-    Some waits ask for fewer notifications than there were, some signals are not waited for, a few never come. In every
-    third program a rank makes its next step only if what it loaded last is an odd number, or nothing yet.
+    Some waits ask for fewer notifications than there were, some signals are not waited for, a few never come. In
+    every third program a rank makes its next step only if what it loaded last is an odd number, or nothing yet.
     """
     draw = random.Random(seed)
     nranks = draw.choice((2, 2, 3))
@@ -181,3 +181,10 @@ def test_a_bound_that_does_not_suffice_is_named():
 
     with pytest.raises(RuntimeError, match=r"every_schedule\(program, ranks=3, most=50\): 50 runs do not suffice"):
         every_schedule(program, ranks=3, most=50)
+
+
+def test_what_cannot_be_run_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"every_schedule\(ranks=0\): 1 to 64"):
+        every_schedule(lambda ctx: 0, ranks=0)
+    with pytest.raises(TypeError, match=r"every_schedule\(program=3\): a function is accepted"):
+        every_schedule(3, ranks=2)
