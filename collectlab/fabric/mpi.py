@@ -11,7 +11,7 @@ from collectlab.fabric.windows import Fabric, SharedMemory
 
 _LINE = 8  # int64 cells: each has a cache line of its own, so that no writer disturbs another's cell
 _LOOKS = 2000  # at a cell before a rank gives up its core, some 100 us; 1 where ranks have to share cores
-_LONG = 20_400  # looks after which a wait is told to others; some 0.2 s
+_LONG = 0.2  # seconds after which a wait is told to others
 _YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
 _ARENA = 1 << 20  # bytes of each rank: small windows lie side by side in one of MPI's, of which there are some 2,000
 _SMALL = _ARENA // 16
@@ -98,7 +98,7 @@ class _Windows(Fabric):
         self._until(lambda: (words >> 32 == lap).all(), (rank, peer, name, slot, lap), lambda: int(words[0] >> 32))
 
     def _until(self, there, wait, count):
-        looks = 0
+        looks, began, long = 0, 0.0, False
         while not there():
             looks += 1
             self._progress()
@@ -106,10 +106,12 @@ class _Windows(Fabric):
                 os.sched_yield()  # and not time.sleep(0), which takes 75 us: the kernel's timers have some slack
             else:
                 time.sleep(0.0005)
-            if looks == _LONG:
-                self.told((self.waiting(sys._getframe(), *wait), count()))
+            if looks % 256 == 0 and not long:
+                began = began or time.monotonic()
+                if long := time.monotonic() - began > _LONG:
+                    self.told((self.waiting(sys._getframe(), *wait), count()))
         self._windows[0].Sync()
-        if looks >= _LONG:
+        if long:
             self.told(None)
 
     def _keep(self, window):
