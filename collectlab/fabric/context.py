@@ -2,6 +2,8 @@
 
 from functools import cached_property
 
+import numpy as np
+
 
 class Context:
     """What a rank knows, and what it can do beside computing.
@@ -52,7 +54,7 @@ class Context:
         """Packets of that name: so many slots, each for `count` elements of `dtype` from every peer."""
         from collectlab.fabric.packets import Packets, words_for
 
-        name = f"{name}[{slots} x {count} {dtype}]"  # other sizes are other packets, with laps of their own
+        name = f"{name}[{slots} x {count} {np.dtype(dtype)}]"  # other sizes are other packets, with laps of their own
         memory = self._fabric.memory(self.rank, name, (slots, self.nranks, words_for(count, dtype)), "int64", 0)
         return Packets(self._fabric, self.rank, name, memory, count, dtype, self.xp)
 

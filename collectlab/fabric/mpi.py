@@ -89,7 +89,7 @@ class _Windows(Fabric):
         cell = self._cells[name].local[row, peer]
         self._until(lambda: cell[0] >= at_least, (rank, peer, name, row, at_least), lambda: int(cell[0]))
 
-    def post(self, rank, peer, name, slot, memory, start, words):
+    def post(self, rank, peer, name, slot, memory, start, words, lap):
         """Write packets. Each is whole for whoever sees its flag, so nothing has to follow."""
         memory.replace(peer, start, words)
 

@@ -31,10 +31,10 @@ class Packets:
         fabric, place = self._fabric, self._place(peer, slot, self.rank)
         fabric.pause(self.rank)
         words = _words(value.get() if hasattr(value, "get") else value)
-        count = fabric.post(self.rank, peer, self.name, slot, self._memory, place.start, words | (lap << 32))
+        fabric.post(self.rank, peer, self.name, slot, self._memory, place.start, words | (lap << 32), lap)
         if fabric.events is not None:
             fabric.note(STORE, self.rank, peer, self.name, place, 8 * len(place))
-            fabric.note(NOTIFY, self.rank, peer, self.name, row=slot, at_least=count or lap, cause=PACKET)
+            fabric.note(NOTIFY, self.rank, peer, self.name, row=slot, at_least=lap, cause=PACKET)
 
     def take(self, peer, slot, lap):
         """What `peer` has posted to `slot` of this rank in that lap; waits until all of it is there."""

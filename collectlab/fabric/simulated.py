@@ -91,7 +91,7 @@ class Simulation(Fabric):
         self.late = delays(schedule)[::-1] if schedule is not None and schedule < 0 else []
         self.step = 1  # of all ranks together: the one to be made next
         self.idle = 0  # steps since a rank last notified another or ended
-        self.memories, self.made, self.cells = {}, {}, {}
+        self.memories, self.made, self.cells, self.laps = {}, {}, {}, set()
         self.asked = [[] for _ in range(nranks)]  # by each rank: windows and signals, in the order of first asking
         self.blocked = {}  # rank -> (peer, name, row, at least)
         self.results, self.errors = [None] * nranks, {}
@@ -223,11 +223,12 @@ class Simulation(Fabric):
     def post(self, rank, peer, name, slot, memory, start, words, lap):
         """Write packets, whose flags are the lap."""
         memory.replace(peer, start, words)
+        self.laps.add((peer, name, slot, rank, lap))
         self._raise(rank, peer, name, slot, lap)
 
     def take(self, rank, peer, name, slot, words, lap):
-        """Come back when the packets of `peer` carry the flag: one that is overwritten does not come again."""
-        while self.cells.get((rank, name, slot, peer), 0) != lap:
+        """Come back when the packets of `peer` have carried the flag; one overwritten since then shows as a race."""
+        while (rank, name, slot, peer, lap) not in self.laps:
             self.blocked[rank] = (peer, name, slot, lap)
             self.hub.switch()
         self.pause(rank)  # what is there now may be gone before it is read

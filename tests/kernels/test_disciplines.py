@@ -129,6 +129,20 @@ def test_packets_in_one_slot_are_overwritten_before_they_are_taken():
     assert run.results[0] == [[k, k] for k in range(4)]
 
 
+def test_packets_are_known_by_their_lap_and_not_by_their_number():
+    def program(ctx, posted, taken):
+        packets, peer = ctx.packets("p", 1, 2, np.int32), 1 - ctx.rank
+        for lap in posted:
+            packets.post(peer, 0, np.full(2, lap, np.int32), lap)
+        return packets.take(peer, 0, taken).tolist()
+
+    run = cl.simulate(program, [5], 5, ranks=2)  # as on real ranks
+    assert run.results == [[5, 5]] * 2 and run.trace.races() == []
+    for posted in ([1, 1], [1, 3]):
+        stuck = cl.simulate(program, posted, 2, ranks=2).stuck
+        assert stuck == {rank: (1 - rank, "p[1 x 2 int32]", 0, 2) for rank in range(2)}
+
+
 @pytest.mark.parametrize(
     ("act", "said"),
     (

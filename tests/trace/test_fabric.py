@@ -1,5 +1,7 @@
 """What windows and signals refuse, and what a simulation says when nobody can go on."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -95,3 +97,14 @@ def test_the_same_number_draws_the_same_order():
 
     assert orders() == orders()
     assert any(order != orders()[0] for order in orders())
+
+
+def test_a_rank_that_leaves_by_sys_exit_ends_itself_only():
+    def program(ctx):
+        if ctx.rank == 1:
+            sys.exit("no input")
+        return ctx.rank
+
+    run = cl.simulate(program, ranks=3)
+    assert run.results == [0, None, 2] and run.status == "failed"
+    assert "rank 1 raised SystemExit: no input" in run.report()
