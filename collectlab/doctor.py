@@ -70,7 +70,7 @@ def mpi():
     cure = "./launch/lab installs both; by hand: python -m pip install mpich mpi4py"
     try:
         site = sites.find(None)
-        mpiexec = sites.command(site, 2, [sys.executable, "-c", _TWO_RANKS])
+        mpiexec = sites.command(site, 2, ["-c", _TWO_RANKS])
     except FileNotFoundError as error:
         return Finding("MPI", FAULT, str(error), cure)
     tried = _try(mpiexec, env=sites.environment(site, {}))
@@ -173,7 +173,7 @@ def cuda_aware():
         return Finding(what, OK, "not tried: no GPU")
     site = sites.find(None)
     try:
-        words = sites.command(site, 2, [sys.executable, "-c", _GPU_PAIR])
+        words = sites.command(site, 2, ["-c", _GPU_PAIR])
     except FileNotFoundError as error:
         return Finding(what, WARNING, f"not tried: {error}")
     tried = _try(words, env=sites.environment(site, {}))
@@ -189,7 +189,9 @@ from mpi4py import MPI
 x = cupy.full(1, MPI.COMM_WORLD.rank + 1)
 y = cupy.zeros_like(x)
 MPI.COMM_WORLD.Allreduce(x, y)
-print(int(y[0]))
+both = MPI.COMM_WORLD.gather(int(y[0]))
+if both:
+    print(*both)
 """
 
 

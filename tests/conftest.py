@@ -57,9 +57,18 @@ def no_second_host():
     return None if probe.returncode == 0 else probe.stderr.strip()
 
 
+def no_openmpi():
+    if not os.environ.get("COLLECTLAB_OPENMPI"):
+        return "no Open MPI (the variable COLLECTLAB_OPENMPI names no environment)"
+    ask = "from collectlab.launcher import sites; sites.command(sites.find('openmpi'), 2, ())"
+    probe = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    return None if probe.returncode == 0 else probe.stderr.strip().splitlines()[-1]
+
+
 NEEDS = {
     "gpu": Need(no_gpu, "on a machine with an NVIDIA GPU: conda env create -f environment.yml"),
     "mounts": Need(no_mounts, "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000"),
+    "Open MPI": Need(no_openmpi, "as launch/sites/openmpi.toml says"),
     "second host": Need(no_second_host, "apt-get install iproute2, and ./launch/test as root"),
     "another user": Need(no_other_user, "apt-get install python3-venv"),
 }

@@ -70,7 +70,8 @@ def _seconds(act):
 
 def _cold():
     """A cold run, and the shortest MPI program under bare mpiexec, in turn."""
-    bare = [sites.command(sites.LOCAL, NRANKS, ())[0], "-n", str(NRANKS), sys.executable, "-c", _BARE]
+    mpiexec = sites.command(sites.find(None), NRANKS, ())[0]
+    bare = [mpiexec, "-n", str(NRANKS), sys.executable, "-c", _BARE]
 
     def local():
         # a function of the session, as a learner writes it: it is pickled by value

@@ -61,7 +61,8 @@ class Ranks:
         self.device = device
         self.site = sites.find(site)
         self.names = _device_names(rank_map, self.nranks)
-        rank_program = [sys.executable, "-P", "-c", link.START.format(root=link.ROOT, module="worker")]
+        self._leaves = ()
+        rank_program = ["-P", "-c", link.START.format(root=link.ROOT, module="worker")]
         self._command = sites.command(self.site, self.nranks, rank_program)
         self.places = None
         self._changed = threading.Condition()  # notified after each message; guards what follows
@@ -90,9 +91,9 @@ class Ranks:
             if self._link is None:
                 self.places = None
                 new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
-                site = {k: getattr(self.site, k) for k in ("rank_variable", "local_rank_variable")}
+                site = {"rank": self.site.rank, "local_rank": self.site.local_rank, "leaves": self.site.leaves}
                 new.tell(
-                    op="start", command=self._command, nranks=self.nranks, path=_search_path(), site=site,
+                    op="start", command=self._command, nranks=self.nranks, path=_search_path(self.site), site=site,
                     device=self.device, names=self.names, tag=new.tag, patience=_patience(), notebook=os.getpid(),
                 )  # fmt: skip
                 weakref.finalize(self, new.cut).atexit = False
@@ -186,7 +187,7 @@ class Ranks:
             spec = found.spec
             there.tell(
                 op="run", id=key, path=found.path, timeout=spec["timeout"], sources=spec["sources"],
-                search=_search_path(), trace=spec["trace"],
+                search=_search_path(self.site), trace=spec["trace"],
             )  # fmt: skip
         except BaseException:
             self._runs.pop(key, None)
@@ -213,6 +214,8 @@ class Ranks:
                     found._end(message)
             elif op == "looks":
                 self._looks = message
+            elif op == "launcher":  # others may have killed it before this process comes to look for what it leaves
+                self._leaves = [path.replace("{pid}", str(message["pid"])) for path in self.site.leaves]
             elif op == "calm":
                 self._calm += 1
             self._changed.notify_all()
@@ -223,7 +226,7 @@ class Ranks:
             crossed, killed = {}, last is None
             try:
                 if killed:
-                    left = sweep.kill(there.tag, since=there.started)
+                    left = sweep.kill(there.tag, since=there.started, leaves=self._leaves)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]
@@ -290,13 +293,18 @@ def _device_names(rank_map, nranks):
     return [place.device for place in rank_map.places]
 
 
-def _search_path():
-    """Where the ranks look for modules: where this process does."""
+def _search_path(site):
+    """Where the ranks look for modules: where this process does; None stands for a Python's own places, if theirs is
+    another one."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
         here = None  # the working directory was deleted
-    return [entry or here for entry in sys.path if isinstance(entry, str) and (entry or here)]
+    path = [entry or here for entry in sys.path if isinstance(entry, str) and (entry or here)]
+    if not site.python:
+        return path
+    own = tuple(os.path.join(prefix, "lib") for prefix in {sys.prefix, sys.base_prefix})
+    return [None, *(entry for entry in path if not entry.startswith(own))]
 
 
 def _patience():

@@ -1,87 +1,150 @@
-"""Sites: how ranks are started on a machine. A site is data, not code."""
+"""Sites: how ranks are started on a machine. A site is a small file, launch/sites/NAME.toml, and not code.
 
+    command      the words that start `{n}` processes; those of a rank follow them
+    rank         the variable in which each process finds its rank
+    local_rank   the variable in which it finds its rank on its host
+    needs        what is said when the first word of the command is not found
+    python       the interpreter of the ranks, where it is not this one; $VARIABLES in it are filled in
+    leaves       folders that a killed launcher leaves behind, with {pid}, its process, and {tmp}
+    keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
+    [variables]  set for the ranks, unless the user has set them
+
+The variable COLLECTLAB_SITES names a folder with more of them, which come first.
+"""
+
+import functools
 import os
 import shutil
+import subprocess
 import sys
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, field
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_HERE = (os.path.join(_ROOT, "launch", "sites"), os.path.join(_ROOT, "collectlab", "launch_sites"))
+DEFAULT = "local"
+# what an outer launcher leaves to those that it starts: ranks would take it for their own
+_OUTER = (
+    "PMI_", "PMIX_", "PRTE_", "OMPI_", "SLURM_", "HYDRA_", "MPIEXEC_", "HYDI_", "MPI_LOCAL", "PALS_", "FLUX_",
+    "PBS_", "LSB_",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Site:
-    """`command` starts `{n}` processes of `{rank}`; `rank_variable` is where each one finds its rank."""
+    """A site as its file describes it."""
 
     name: str
-    command: tuple[str, ...]
-    rank_variable: str
-    local_rank_variable: str
-    drop: tuple[str, ...]  # prefixes of inherited variables that would confuse the ranks
-    variables: dict[str, str]  # set for the ranks, unless the user has set them
-    needs: str  # said when the first word of the command is not found
+    command: tuple
+    rank: str
+    local_rank: str
+    needs: str
+    python: str = ""
+    keep: tuple = ()
+    leaves: tuple = ()
+    variables: dict = field(default_factory=dict)
 
 
-LOCAL = Site(
-    name="local",
-    command=(
-        "mpiexec",
-        "-launcher",
-        "fork",
-        "-rmk",
-        "user",
-        "-iface",
-        "lo",
-        "-hosts",
-        "127.0.0.1",
-        "-n",
-        "{n}",
-    ),
-    rank_variable="PMI_RANK",
-    local_rank_variable="MPI_LOCALRANKID",
-    drop=(
-        "PMI_",
-        "PMIX_",
-        "PRTE_",
-        "OMPI_",
-        "SLURM_",
-        "HYDRA_",
-        "MPIEXEC_",
-        "HYDI_",
-        "MPI_LOCAL",
-        "PALS_",
-        "FLUX_",
-        "PBS_",
-        "LSB_",
-    ),
-    # one host: UCX need not look for network cards, nor open ports; and Hydra need not write the topology to
-    # a file in /tmp, which a kill would leave there
-    variables={"UCX_TLS": "self,posix", "HWLOC_XMLFILE": ""},
-    needs="MPICH's mpiexec, which `pip install mpich` brings",
-)
+_KINDS = {
+    "command": list, "rank": str, "local_rank": str, "needs": str, "python": str, "keep": list, "leaves": list,
+    "variables": dict,
+}  # fmt: skip
+_OPTIONAL = {"python", "keep", "leaves", "variables"}
 
-_SITES = {LOCAL.name: LOCAL}
+
+def names():
+    """The names of the sites there are."""
+    files = [file for folder in _folders() if os.path.isdir(folder) for file in sorted(os.listdir(folder))]
+    return list(dict.fromkeys(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
 
 
 def find(name):
-    """The Site called `name` (None: local). ValueError names the sites there are."""
+    """The Site called `name` (None: local). ValueError names the sites there are, or what is wrong in its file."""
     if name is None:
-        return LOCAL
-    if isinstance(name, str) and name in _SITES:
-        return _SITES[name]
-    known = ", ".join(repr(site) for site in _SITES)
+        name = DEFAULT
+    if isinstance(name, str) and os.path.basename(name) == name:
+        for folder in _folders():
+            path = os.path.join(folder, f"{name}.toml")
+            if os.path.isfile(path):
+                return _read(name, path)
+    known = ", ".join(map(repr, names()))
     raise ValueError(f"site={name!r} is unknown; accepted: None or one of {known}")
 
 
-def command(site, nranks, rank_command):
-    """The words that start `nranks` ranks. FileNotFoundError when the site's launcher is not installed."""
-    program = site.command[0]
-    beside = os.path.join(os.path.dirname(sys.executable), program)
+def _folders():
+    own = os.environ.get("COLLECTLAB_SITES")
+    return ([own] if own else []) + list(_HERE)
+
+
+def _read(name, path):
+    """The site in that file."""
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ValueError(f"site={name!r}: {path} cannot be read: {error}") from None
+    if unknown := sorted(found.keys() - _KINDS.keys()):
+        raise ValueError(f"site={name!r}: {path} has {unknown[0]!r}; accepted: {', '.join(_KINDS)}")
+    if missing := sorted(_KINDS.keys() - _OPTIONAL - found.keys()):
+        raise ValueError(f"site={name!r}: {path} lacks {missing[0]!r}")
+    for key, value in found.items():
+        texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
+        if not isinstance(value, _KINDS[key]) or not all(isinstance(text, str) for text in texts):
+            kind = {list: "a list of strings", str: "a string", dict: "a table of strings"}[_KINDS[key]]
+            raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; {kind} is accepted")
+    if not any("{n}" in word for word in found["command"]):
+        raise ValueError(f"site={name!r}: {path}: no word of command holds {{n}}, the number of ranks")
+    temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
+    found["leaves"] = [path.replace("{tmp}", temporary) for path in found.get("leaves", ())]
+    return Site(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in found.items()})
+
+
+def python(site):
+    """The interpreter of the ranks. FileNotFoundError when the one that the site names will not do."""
+    if not site.python:
+        return sys.executable
+    path = os.path.expanduser(os.path.expandvars(site.python))
+    why = "it was not found" if not os.access(path, os.X_OK) else _unfit(path)
+    if why:
+        raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; {path}: {why}")
+    return path
+
+
+_ASK = """
+import importlib.util, sys
+print(*sys.version_info[:2], *(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+"""
+
+
+@functools.cache
+def _unfit(path):
+    """Why ranks cannot run in that Python; programs travel to them as code of this version."""
+    asked = subprocess.run([path, "-c", _ASK, "mpi4py", "numpy", "cloudpickle"], capture_output=True, text=True)
+    if asked.returncode:
+        return f"it does not start: {asked.stderr.strip()[-200:]}"
+    major, minor, *lacking = asked.stdout.split()
+    here = sys.version_info
+    if (int(major), int(minor)) != here[:2]:
+        return f"it is Python {major}.{minor}, and programs come from Python {here[0]}.{here[1]}"
+    return f"it lacks {', '.join(lacking)}" if lacking else ""
+
+
+def command(site, nranks, arguments):
+    """The words that start `nranks` ranks, each Python with those arguments.
+
+    FileNotFoundError when the site's launcher is not installed.
+    """
+    interpreter, program = python(site), site.command[0]
+    beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if os.access(beside, os.X_OK) else shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; {program} was not found")
-    return [found, *(word.format(n=nranks) for word in site.command[1:]), *rank_command]
+    return [found, *(word.replace("{n}", str(nranks)) for word in site.command[1:]), interpreter, *arguments]
 
 
 def environment(site, extra):
     """The environment of the ranks: this process's, less what would confuse them, one BLAS thread a rank."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(site.drop)}
+    own = (*site.keep, *site.variables)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OUTER) or k.startswith(own)}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**threads, **site.variables, **kept, **extra}

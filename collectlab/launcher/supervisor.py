@@ -88,6 +88,7 @@ class Supervisor:
         listener.setblocking(False)
         self._watch(listener, self._on_connection)
         control = {"address": address, "token": self.token, **site}
+        self.leaves = site["leaves"]
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
         self.started = time.time()
         try:
@@ -99,6 +100,7 @@ class Supervisor:
             self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
         except OSError as error:
             self._end("failed", {"kind": "no launcher", "why": str(error)})
+        self.notebook.send(op="launcher", pid=self.process.pid)
         sweep.adopt_orphans()
         os.set_blocking(self.process.stdout.fileno(), False)
         self._watch(self.process.stdout, self._on_output)
@@ -317,7 +319,8 @@ class Supervisor:
         if self.process:
             if self.run or not self._ready():
                 looks = self._look()
-            left = sweep.kill(self.tag, since=None if self._ready() else self.started)
+            leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
+            left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=leaves)
             self.process.wait()
             cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
         ended = {}

@@ -42,12 +42,12 @@ def adopt_orphans():
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def kill(tag, spare=(), within=3.0, since=None):
+def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
 
     `since` is when the first of them started, for ranks that may have died inside MPI_Init: what they had made
-    by then is removed too. Returns the pids that are still alive after `within` seconds (none, unless the
-    kernel holds one back).
+    by then is removed too. So are the folders `leaves`.
+    Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
     """
     files, end = set(), time.monotonic() + within
     while left := tagged(tag, spare):
@@ -61,6 +61,10 @@ def kill(tag, spare=(), within=3.0, since=None):
             return left
         _await_exit(left, 0.2)
     unlink(files if since is None else files | _abandoned(since))
+    for path in filter(os.path.isdir, leaves):
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
     return []
 
 

@@ -37,14 +37,16 @@ _INSTALLED = (  # modules below these are not edited while ranks run
 
 def main():
     control = json.loads(os.environ["COLLECTLAB_CONTROL"])
-    rank = int(os.environ[control["rank_variable"]])
+    rank = int(os.environ[control["rank"]])
     guard = _connect(control)
-    daemon = os.pidfd_open(os.getppid())
+    launcher = os.getppid()
+    daemon = os.pidfd_open(launcher)
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
         ours.close()
-        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon)
+        leaves = [path.replace("{pid}", str(launcher)) for path in control["leaves"]]
+        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon, leaves)
     theirs.close()
     guard.close()
     _die_with(ours)
@@ -68,7 +70,7 @@ def _die_with(sock):
     _die_with.sock = sock  # kept open as long as this process lives
 
 
-def _guard(channel, pid, me, lifeline, daemon):
+def _guard(channel, pid, me, lifeline, daemon, leaves):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a program that signals its process group means its ranks
     channel.send(op="guard", pid=os.getpid(), **me)
@@ -95,10 +97,10 @@ def _guard(channel, pid, me, lifeline, daemon):
             poll.unregister(daemon)
             channel.send(op="orphaned")
         if channel.fileno() in ready and channel.read() is None:
-            _sweep_alone(os.environ[sweep.TAG], pid)
+            _sweep_alone(os.environ[sweep.TAG], pid, leaves)
 
 
-def _sweep_alone(tag, pid):
+def _sweep_alone(tag, pid, leaves):
     """End the gang, its supervisor being gone: one guard does, since two would kill each other half-way.
 
     It does so in a process of its own, which no MPI daemon knows and kills.
@@ -113,7 +115,7 @@ def _sweep_alone(tag, pid):
         signal.pause()  # until the other one kills this process
     if os.fork() == 0:
         os.setsid()
-        sweep.kill(tag)
+        sweep.kill(tag, leaves=leaves)
         os._exit(0)
     signal.pause()
 
@@ -134,9 +136,10 @@ def _rank(rank, control):
     _unname_shared_memory()
     messages = _messages(channel)
     welcome = next(messages)
-    sys.path[:] = welcome["path"]
+    own = list(sys.path)
+    _look_in(welcome["path"], own)
     sys.argv = ["collectlab rank"]
-    local_rank = int(os.environ.get(control["local_rank_variable"], rank))
+    local_rank = int(os.environ.get(control["local_rank"], rank))
     try:
         device, array_module = _device(welcome["device"], welcome["names"], rank, local_rank)
     except Exception as error:
@@ -151,7 +154,7 @@ def _rank(rank, control):
     for message in messages:
         if message["op"] == "bye":
             break
-        sys.path[:] = message["search"]
+        _look_in(message["search"], own)
         modules.forget_edited()
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
@@ -171,6 +174,11 @@ def _rank(rank, control):
     _flush()
     MPI.Finalize()
     os._exit(0)
+
+
+def _look_in(path, own):
+    """Look for modules there; in the place of None, where this Python does by itself."""
+    sys.path[:] = [place for entry in path for place in (own if entry is None else [entry])]
 
 
 def _communicators(world):

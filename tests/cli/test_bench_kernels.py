@@ -136,6 +136,8 @@ def test_a_variable_that_names_no_environment_is_an_error(monkeypatch, tmp_path,
 
 
 def test_small_sizes_from_the_command_line_on_real_ranks(monkeypatch, capsys):
+    for variable in kernels.PEERS.values():
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(kernels, "rows", partial(kernels.rows, (4 * KIB, 64 * KIB), (1, 2), 1))
     assert cli.main(["bench", "kernels", "--json"]) in (0, 1)
     printed = capsys.readouterr()

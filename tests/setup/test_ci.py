@@ -10,7 +10,8 @@ def handed_over(ready, tmp_path, commands):
     for name, text in commands.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    result = ready.start(".ci/run", "-x", PATH=f"{tmp_path}:{ready.environment['PATH']}")
+    path = f"{tmp_path}:{ready.environment['PATH']}"
+    result = ready.start(".ci/run", "-x", PATH=path, COLLECTLAB_OPENMPI=str(tmp_path / "openmpi"))
     assert result.returncode == 0, result.stderr
     *said, given = result.stdout.splitlines()
     assert '"--all", "--without", "gpu", "-x"' in given
