@@ -2,9 +2,10 @@
 
 from collectlab.views.arrivals import arrivals
 from collectlab.views.cost_explorer import cost_explorer
+from collectlab.views.kernel_player import kernel_player
 from collectlab.views.ownership import ownership
 from collectlab.views.payload_counter import payload_counter
 from collectlab.views.rank_map import rank_map
 from collectlab.views.traffic import traffic
 
-__all__ = ["arrivals", "cost_explorer", "ownership", "payload_counter", "rank_map", "traffic"]
+__all__ = ["arrivals", "cost_explorer", "kernel_player", "ownership", "payload_counter", "rank_map", "traffic"]

@@ -1,0 +1,344 @@
+"""A kernel, step by step: what every rank holds, loads, stores and waits for, and what it has moved."""
+
+from collectlab.cost import Card
+from collectlab.trace import Trace
+from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
+from collectlab.views.drawing import number_of
+from collectlab.views.kernel_picture import TITLES, VERBS, KernelPicture, head, listed, ranks_listed, span
+from collectlab.views.states import EMPTY, LOADED, States
+from collectlab.views.view import SteppedView
+
+MOST_RANKS = 16  # that have a column of their own
+PACE = 900  # milliseconds a step, when it plays
+IN_STEP = "The ranks are shown in step, which is one of the orders that their signals allow."
+ALIKE = " Without a race, all orders end alike."
+IN_ORDER = "The steps stand in the order of the trace, since with a race another order may end otherwise."
+
+
+def kernel_player(run, cards=None, name=None, *, step=0):
+    """A run of a kernel, step by step: a `KernelPlayer`.
+
+        run = cl.simulate(cl.kernels.two_phase.all_reduce, x, ranks=4)
+        views.kernel_player(run, [cl.kernels.two_phase.all_reduce_cost(4, x.size, 8, rank) for rank in range(4)])
+
+    run    a Run, a SimulatedRun or a Trace
+    cards  a list with the `cost.Card` of each rank, to hold what was done against; None if there are none
+    name   what the title calls the run; the default is the name of its program
+    step   the state that is shown first, 0 to the number of steps (see views/states.py for what a step is)
+
+    No trace says whose contributions a window holds. The program is run again for that, in the simulator, on numbers
+    that tell (explore/contributions.py). Where that cannot be done, as for a Trace alone, it shows who stored where.
+    TypeError or ValueError name the argument that is not accepted.
+    """
+    return KernelPlayer(run, cards, name, step)
+
+
+class KernelPlayer(SteppedView):
+    """The view that `kernel_player` returns. Its one setting is `step`: so many steps are over.
+
+    states  what there is after each step: a `states.States`
+    """
+
+    def __init__(self, run, cards, name, step):
+        if not isinstance(run if isinstance(run, Trace) else getattr(run, "trace", None), Trace):
+            raise TypeError(f"kernel_player(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
+        self.states = States(run)
+        self.nranks, self._play = self.states.nranks, None
+        self.cards = _checked(cards, self.nranks)
+        program = getattr(run, "program", None) or getattr(run, "spec", {}).get("program", "a trace")
+        self.name = str(program if name is None else name)
+        self.status, self.ends = getattr(run, "status", ""), getattr(run, "ends", {})
+        self.report = run.report().splitlines() if self.status not in ("", "done") else []
+        places = getattr(run, "rank_map", None) or ()
+        self.devices = [str(place.device) for place in places]
+        group = -(-self.nranks // MOST_RANKS)
+        self.groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
+        self._stops = self.states.barriers()
+        super().__init__(step=step)
+
+    @property
+    def last(self):
+        return len(self.states.steps)
+
+    def _check(self, settings):
+        step = settings["step"]
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
+            raise ValueError(f"kernel_player: step is a whole number, 0 to {self.last}, not {step!r}")
+        return settings
+
+    # Where it goes
+
+    def next_barrier(self):
+        """Go to the next step in which a rank leaves a barrier, or, in a run without barriers, a wait is over."""
+        return self.set(step=next((s for s in self._stops if s > self._step), self.last))
+
+    def first_race(self):
+        """Go to the step that completes the first race; ValueError where no race is known."""
+        if self.states.race_step is None:
+            raise ValueError("kernel_player.first_race(): the run has no race that is known")
+        return self.set(step=self.states.race_step)
+
+    @property
+    def _step(self):
+        return self._settings["step"]
+
+    def _controls(self, widgets):
+        inputs, rows = self._step_controls(widgets)
+        self._play = widgets.Play(min=0, max=self.last, interval=PACE, show_repeat=False)
+        self._play.collectlab_setting = "step"
+        self._play.observe(self._changed, "value")
+        waits = not any(e.kind == BARRIER for e in self.states.events)
+        ahead = "the next step in which a wait is over" if waits else "the next step in which a barrier is passed"
+        name = "Next wait" if waits else "Next barrier"
+        self._next = self._button(widgets, name, lambda _: self.next_barrier(), ahead)
+        race = self._button(widgets, "First race", lambda _: self.first_race(), "the step that completes a race")
+        race.disabled = self.states.race_step is None
+        return inputs, [*rows, widgets.HBox([self._play, self._next, race])]
+
+    def _show(self):
+        super()._show()
+        self._setting = True
+        self._play.value, self._setting = self._step, False
+        self._next.disabled = not any(s > self._step for s in self._stops)
+
+    def close(self):
+        """Take the widget off the page, and stop it."""
+        if self._play is not None:
+            self._play.unobserve_all()
+        super().close()
+        self._play = self._next = None
+
+    # What a step does
+
+    def did(self, step):
+        """rank -> its events in that step."""
+        did = {}
+        for place in self.states.steps[step - 1] if step else ():
+            event = self.states.events[place]
+            did.setdefault(event.rank, []).append(event)
+        return did
+
+    def _said(self, events):
+        """What one rank does in a step, in words."""
+        e, line = events[0], f" (line {events[0].line})" if events[0].line else ""
+        rank = f"rank {e.rank}"
+        if e.kind in (LOAD, STORE):
+            return f"{e}{self._chunks(e)}, {e.nbytes:,} bytes{line}"
+        if e.kind == NOTIFY:
+            return f'{rank} notifies {ranks_listed([n.peer for n in events])} on row {e.row} of "{e.name}"{line}'
+        peers = [w.peer for w in events if w.kind == WAIT]
+        what = "leaves the barrier" if events[-1].kind == BARRIER else f"has waited for {ranks_listed(peers)}"
+        return f'{rank} {what} on row {e.row} of "{e.name}", at least {max(w.at_least for w in events)}{line}'
+
+    def _chunks(self, e):
+        rows = self.states.touched(e.name, e.elements)
+        return f" ({rows[0].label})" if len(rows) == 1 and rows[0].label != "whole" else ""
+
+    def caption(self):
+        if not self.last:
+            return self.nothing()
+        if not self._step:
+            return f"State 0 of {self.last}: before the first step."
+        kinds = {}
+        for rank, events in self.did(self._step).items():
+            kind = BARRIER if events[-1].kind == BARRIER else events[0].kind
+            kinds.setdefault(kind, {})[rank] = sum(e.nbytes for e in events)
+        said = []
+        for kind, ranks in kinds.items():
+            one, several = VERBS[kind]
+            nbytes = sum(ranks.values())
+            how = f" {nbytes:,} bytes{' in all' * (len(ranks) > 1)}" if nbytes else ""
+            said.append(f"{ranks_listed([*ranks])} {several if len(ranks) > 1 else one}{how}")
+        waiting = self.states.waiting(self._step)
+        said += [f"{ranks_listed([*waiting])} wait{'s' * (len(waiting) == 1)}"] if waiting else []
+        race = " Here the first race is complete." if self._step == self.states.race_step else ""
+        return f"Step {self._step} of {self.last}: {'; '.join(said)}.{race}"
+
+    def nothing(self):
+        """What there is to say where there is no step."""
+        return "Nothing was traced: the program used no window and no signal, or it ran with trace=False."
+
+    def waits_said(self):
+        """Who waits for whom, a sentence for each rank."""
+        waiting = self.states.waiting(self._step)
+        return [
+            f"rank {rank} waits for {ranks_listed([e.peer for e in waits])}, row {waits[0].row} of "
+            f'"{waits[0].name}", at least {max(e.at_least for e in waits)}'
+            for rank, waits in waiting.items()
+        ]
+
+    def notes(self):
+        """What has to be known of the picture: a list of sentences."""
+        notes = []
+        if self.states.unknown:
+            notes.append(f"Whose contributions are where is not known: {self.states.unknown}. Shown is who stored.")
+        elif not self.states.counted:
+            notes.append("How often a rank has contributed is not known here, only whether.")
+        group = len(self.groups[0])
+        notes += [f"Aggregated: a column stands for {group} ranks."] * (group > 1)
+        if any("–" in row.label for _, rows in self.states.blocks for row in rows):
+            notes.append("Aggregated: some rows stand for several chunks.")
+        in_step = IN_STEP + ALIKE * (self.status == "done")
+        return [*notes, in_step if self.states.in_step else IN_ORDER]
+
+    def _races_said(self):
+        races = self.states.races
+        if races is None:
+            return ["races: not looked for, there are too many accesses"]
+        if not races:
+            return ["races: none"]
+        at = f"races: {len(races)}; the first is complete at step {self.states.race_step}"
+        return [at, *str(self.states.first_race).split("\n")]
+
+    # What a cell says
+
+    def cell_of(self, name, row, group):
+        """(kind, texts from long to short, shares or None, share of the whole) of a row of some ranks."""
+        return self._summed([self.states.holding(name, row, rank, self._step) for rank in group])
+
+    def loaded_last(self, group):
+        """The same of the rows that some ranks have loaded last."""
+        rows = [self.states.loaded_last(rank, self._step) for rank in group]
+        both = zip(group, rows, strict=True)
+        held = [self.states.holding(LOADED, row, rank, self._step) if row else EMPTY for rank, row in both]
+        kind, texts, shares, share = self._summed(held)
+        if len(group) == 1 and rows[0]:
+            number = rows[0].label.rpartition(" ")[2]
+            texts = [f"c{number} {text}" for text in texts] + texts[-1:] if number != "whole" else texts
+        return kind, texts, shares, share
+
+    def _summed(self, held):
+        if len(set(held)) == 1 and (len(held) == 1 or held[0].kind in ("whole", "empty", "rubbish")):
+            share = len(held[0].ranks) / self.nranks
+            return held[0].kind, self._words(held[0]), held[0].shares if len(held) == 1 else None, share
+        counts = [len(h.ranks) for h in held]
+        kinds = {h.kind for h in held}
+        kind = kinds.pop() if len(kinds) == 1 else "mixed"
+        if kinds <= {"empty"} and kind in ("written", "mixed") and self.states.unknown:
+            return "written", ["stored", "st."] if kind == "written" else ["in part"], None, 0
+        many = span(counts)
+        return kind, [f"{many} of {self.nranks}", many], None, sum(counts) / len(counts) / self.nranks
+
+    def _words(self, holding):
+        ranks, n = listed(holding.ranks), len(holding.ranks)
+        if holding.kind == "again":
+            often = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k]
+            more = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k > 1]
+            same = {*holding.shares}
+            every = [f"all{_OFTEN.get(min(same), f' {min(same)} times')}"] if len(same) == 1 else []
+            return [*every, ", ".join(often), ", ".join(more), "repeats"]
+        return {
+            "empty": [""],
+            "own": [f"rank {ranks}", ranks],
+            "partial": [f"{ranks} ({n} of {self.nranks})", ranks, f"{n}/{self.nranks}"],
+            "whole": [f"all {self.nranks}", "all"] if self.nranks > 1 else ["rank 0"],
+            "none": ["no rank's", "none"],
+            "rubbish": ["never written", "unwritten", "???"],
+            "mixed": [f"differs: {ranks}" if n else "differs", "differs", "≠"],
+            "written": [f"stored by {ranks}", f"by {ranks}", f"by {n}"],
+        }[holding.kind]
+
+    def signal_of(self, name, row, group):
+        """(arrived, awaited, marks, frame) of a signal row of some ranks."""
+        arrived = awaited = 0
+        marks, waiting = [0] * self.nranks, self.states.waiting(self._step)
+        for owner in group:
+            for writer in range(self.nranks):
+                count = self.states.count(owner, name, row, writer, self._step)
+                needed = self.states.needed(owner, name, row, writer, self._step)
+                awaited += needed > 0
+                arrived += count >= needed > 0
+                marks[writer] = int(count >= max(needed, 1))
+        here = [rank for rank, waits in waiting.items() if (waits[0].name, waits[0].row) == (name, row)]
+        passed = all(self.states.passed(owner, name, row, self._step) for owner in group)
+        frame = "waits" if {*here} & {*group} else "passed" if passed else "arrived" if any(marks) else "none"
+        return arrived, awaited, marks if len(group) == 1 else None, frame
+
+    # In words
+
+    def text(self):
+        if not self.last and not self.states.rows:
+            return "\n".join([self.title(), self.nothing(), *self.report])
+        did, heads = self.did(self._step), [head(group) for group in self.groups]
+        lines = [self.title(), self.caption(), ""]
+        lines += [f"  {self._said(events)}" for _, events in sorted(did.items())]
+        lines += [f"  {said}" for said in self.waits_said()]
+        for name, rows in self.states.blocks:
+            table = [["", *heads]]
+            for row in rows:
+                cells = [self.cell_of(name, row, group)[1][0] or "-" for group in self.groups]
+                table.append([f"{row.label} {row.start}:{row.stop}", *cells])
+            lines += ["", TITLES.get(name, f'window "{name}"'), *_table(table)]
+        table = [["", *heads]]
+        for name, row in self.states.rows:
+            cells = []
+            for group in self.groups:
+                arrived, awaited, _, frame = self.signal_of(name, row, group)
+                cells.append(f"{arrived} of {awaited}{_FRAME_WORDS[frame]}" if awaited else "-")
+            table.append([f'"{name}" row {row}', *cells])
+        lines += ["", "notifications that have arrived, of those that the next wait needs", *_table(table)]
+        lines += ["", "bytes from \\ to", *_table([["", *heads], *self.bytes(lambda n: f"{n:,}")])]
+        lines += ["", *self._card_lines(), *self._races_said()]
+        if self._step == self.last and self.status:
+            lines += [f"the run: {self.status}", *self.report]
+        return "\n".join([*lines, *self.notes()])
+
+    def title(self):
+        """What was run: str."""
+        return f"{self.name} on {number_of(self.nranks, 'rank')}"
+
+    def bytes(self, spell):
+        """A row for each rank that bytes came from, then the sums, and what the cards predict."""
+        matrix = self.states.moved(self._step)
+        rows = [
+            [f"from {head(source)}", *(spell(int(matrix[to][:, source].sum())) for to in map(list, self.groups))]
+            for source in map(list, self.groups)
+        ]
+        cards = self.states.measured(self._step)
+        rows.append(["moved", *(spell(sum(cards[r].nbytes for r in group)) for group in self.groups)])
+        if self.cards:
+            rows.append(["card", *(spell(sum(self.cards[r].nbytes for r in group)) for group in self.groups)])
+        return rows
+
+    def figures(self):
+        """(title, what the ranks have done, what the cards say or None, whether the two part) of each figure."""
+        done = self.states.measured(self._step)
+        for field, title in _FIELDS.items():
+            mine = [getattr(card, field) for card in done]
+            said = [getattr(card, field) for card in self.cards] if self.cards else None
+            pairs = [*zip(mine, said, strict=True)] if said else []
+            yield title, mine, said, any(a > b or (self._step == self.last and a != b) for a, b in pairs)
+
+    def _card_lines(self):
+        lines = []
+        for title, mine, said, over in self.figures():
+            card = f", card: {span(said)}{'; the two differ' * over}" if said else ""
+            lines.append(f"{title}, a rank: {span(mine)}{card}")
+        return lines
+
+    # As a picture
+
+    def _paint(self, drawing, static):
+        KernelPicture(self, drawing).paint()
+
+
+_FRAME_WORDS = {"waits": ", waits here", "passed": ", passed", "arrived": "", "none": ""}
+_FIELDS = {"nbytes": "bytes moved", "messages": "messages", "barriers": "barriers", "steps": "steps (waits)"}
+_OFTEN = {1: "", 2: " twice"}
+
+
+def _checked(cards, nranks):
+    if cards is None:
+        return None
+    if not isinstance(cards, list | tuple) or not all(isinstance(card, Card) for card in cards):
+        raise TypeError("kernel_player(run, cards): cards is a list with the cost.Card of each rank, or None")
+    if len(cards) != nranks:
+        raise ValueError(f"kernel_player(run, cards): cards has {len(cards)} of them, and the run {nranks} ranks")
+    return tuple(cards)
+
+
+def _table(rows):
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
