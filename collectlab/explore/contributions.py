@@ -167,7 +167,7 @@ def _leveled(arg, levels, kinds):
 
 
 class _Over(Exception):
-    """The trace has been followed to its end."""
+    """The trace has been followed to its end, or as far as it can be."""
 
 
 class _Replay(Simulation):
@@ -183,9 +183,10 @@ class _Replay(Simulation):
         self.turns = iter([*range(trace.nranks), *steps])  # the first turn brings a rank to its first step
         self.parts = [{} for _ in range(trace.nranks)]  # of each rank: window -> the parts of all ranks
         self.looks, self.size, self.last = [], 0, [None] * trace.nranks
+        self.refused = ""
 
     def follow(self, program, args):
-        """Run it; NotKnown as soon as it does something else than the trace says."""
+        """Run it; NotKnown if it does something else than the trace says."""
         away = {name: None for name in _RANKS_ONLY if name not in sys.modules}  # importing one of these now fails
         try:
             sys.modules.update(away)
@@ -199,8 +200,8 @@ class _Replay(Simulation):
             for let in self.lets:
                 if let:
                     let.throw(GreenletExit)
-        if len(self.events) != len(self.wanted):
-            raise NotKnown(_UNLIKE)
+        if self.refused or len(self.events) != len(self.wanted):
+            raise NotKnown(self.refused or _UNLIKE)
 
     def stand(self, rank):
         """Every step is a turn of its own."""
@@ -209,8 +210,8 @@ class _Replay(Simulation):
     def pick(self):
         """Whose turn it is in the trace."""
         for rank in self.turns:
-            if rank not in self.ready:
-                raise NotKnown(_UNLIKE)
+            if rank not in self.ready or self.refused:
+                break
             return rank
         raise _Over
 
@@ -226,7 +227,8 @@ class _Replay(Simulation):
         super().note(kind, rank, peer, name, elements, nbytes, row, at_least, cause)
         at = len(self.events) - 1
         if at >= len(self.wanted) or _key(self.events[at]) != _key(self.wanted[at]):
-            raise NotKnown(_UNLIKE)
+            self.refused = self.refused or _UNLIKE  # an error raised here would be the program's own
+            return
         if kind in (STORE, LOAD):
             self._look(at, name, peer, elements, self.parts[rank][name][peer])
         elif kind == NOTIFY and self.last[rank] != NOTIFY:
@@ -240,7 +242,7 @@ class _Replay(Simulation):
         self.looks.append((at, window, owner, elements, part[where].copy()))
         self.size += len(elements)
         if self.size * self.nranks > MOST_NUMBERS:
-            raise NotKnown("the run's windows hold too many numbers to be followed; take shorter arrays")
+            self.refused = "the run's windows hold too many numbers to be followed; take shorter arrays"
 
 
 _UNLIKE = "made again on other numbers, the program takes other steps than in this run"
