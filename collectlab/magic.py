@@ -124,7 +124,10 @@ class RanksMagics(Magics):
         if now is not None and nranks == now.nranks and not given.device and not given.site:
             now.start()  # anew, when a cell has ended them
             return now
-        started = launch(nranks, device=given.device or "auto", site=given.site)
+        try:
+            started = launch(nranks, device=given.device or "auto", site=given.site)
+        except (ValueError, FileNotFoundError) as error:  # in one line: the magic was called, nothing else
+            raise UsageError(f"%%ranks: {error}") from None
         if now is not None:
             now.stop()
             print("other ranks are started; what the cells had made is gone", file=sys.stderr)

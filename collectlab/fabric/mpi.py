@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import weakref
 
 import numpy as np
 from mpi4py import MPI
@@ -34,13 +35,15 @@ class _Windows(Fabric):
     """What both have: windows and signals that are made together and freed together."""
 
     in_place = True
+    ends_with_run = True  # else what is `opened` is freed by who keeps it
 
     def __init__(self, comm, traced=True):
         self.told = lambda waiting: None  # called with a long wait, as in Trace.waiting, and with None after it
         self.comm = comm.Dup()
         super().__init__(comm.size, traced)
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
-        self._windows, self._memories, self._cells, self._generations = [], {}, {}, {}
+        self.opened = _Opened(self.comm)
+        self._windows, self._memories, self._cells, self._generations = self.opened.windows, {}, {}, {}
         self._arena, self._used = None, 0
 
     def memory(self, rank, name, shape, dtype, fill=None):
@@ -121,11 +124,34 @@ class _Windows(Fabric):
 
     def free(self):
         """Free the windows; collective. Without it the ranks would hang in MPI_Finalize."""
-        while self._windows:  # the last first: one may lie on the memory of another
-            window = self._windows.pop()
+        self.opened.free()
+
+
+class _Opened:
+    """What a fabric has taken from MPI."""
+
+    def __init__(self, *comms):
+        self.windows, self.comms, self._arrays = [], [*comms], []
+
+    def array(self, buffer):
+        """The bytes of a buffer; `in_use` as long as anything refers to them."""
+        array = np.frombuffer(buffer, np.uint8)
+        self._arrays.append(weakref.ref(array))
+        return array
+
+    @property
+    def in_use(self):
+        """Whether there is still an array, a window or a signal of this rank on that memory."""
+        return any(array() is not None for array in self._arrays)
+
+    def free(self):
+        """Give all of it back; collective."""
+        while self.windows:  # the last first: one may lie on the memory of another
+            window = self.windows.pop()
             window.Unlock_all()
             window.Free()
-        self.comm.Free()
+        while self.comms:
+            self.comms.pop().Free()
 
 
 class SharedWindows(_Windows):
@@ -138,7 +164,7 @@ class SharedWindows(_Windows):
     def _open(self, nbytes):
         """Memory of so many bytes on each rank: the buffers, by rank."""
         window = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self.comm))
-        return [window.Shared_query(peer)[0] for peer in range(self.nranks)]
+        return [self.opened.array(window.Shared_query(peer)[0]) for peer in range(self.nranks)]
 
     def _made(self, rank, shape, dtype, buffers, at):
         return SharedMemory(rank, [np.ndarray(shape, dtype, buffer, at) for buffer in buffers])
@@ -202,13 +228,15 @@ class OneSided(_Windows):
     def __init__(self, comm, host, traced=True):
         super().__init__(comm, traced)
         self._given, self._host = {}, host
+        self.opened.comms.append(host)
         self._mates = host.allgather(comm.rank)
 
     def _open(self, nbytes):
         """Memory of so many bytes on each rank: a window, and the buffers of this host, by rank."""
         shared = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self._host))
         buffers = {mate: shared.Shared_query(at)[0] for at, mate in enumerate(self._mates)}
-        return self._keep(MPI.Win.Create(buffers[self.comm.rank], 1, comm=self.comm)), buffers
+        window = self._keep(MPI.Win.Create(buffers[self.comm.rank], 1, comm=self.comm))
+        return window, {mate: self.opened.array(buffer) for mate, buffer in buffers.items()}
 
     def _made(self, rank, shape, dtype, opened, at):
         window, buffers = opened
@@ -222,11 +250,6 @@ class OneSided(_Windows):
         self._windows[0].Sync()
         memory.replace(peer, (row * self.nranks + rank) * _LINE, np.array([count]))
         return count
-
-    def free(self):
-        """Free the windows, and what the ranks of a host share; collective."""
-        super().free()
-        self._host.Free()
 
     def _progress(self):
         """A call of MPI, in which it may serve the others, and a look at what they have written."""

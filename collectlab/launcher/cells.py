@@ -1,13 +1,19 @@
 """Cells on warm ranks: every rank runs them in one namespace, which stays as long as the ranks do."""
 
 import ast
+import atexit
+import gc
+import sys
 import time
 import traceback
+import types
 
 _GRACE = 1.0  # seconds that a rank whose cell has raised waits for the others to come through theirs
 
-namespace = {"__name__": "__main__"}
+_main = types.ModuleType("__main__")  # so that objects of a cell's classes can be sent from rank to rank
+namespace = vars(_main)
 _agreement = []  # a communicator of its own, so that a cell's calls are never taken for ours
+_opened = []  # what the windows of cells lie on: a name for one of them may be used in a later cell
 
 
 def split(source, file):
@@ -38,12 +44,19 @@ class Cell:
     def __call__(self, ctx):
         if not _agreement:
             _agreement.append(ctx.comm.Dup())
+            sys.modules["__main__"] = _main
+            atexit.register(_free, _opened)
+        _free_unused(ctx)
         shown, error = None, None
         try:
             if ctx.rank in self.ranks:
                 shown = self._run(ctx)
         except Exception as raised:
             error = raised
+        finally:
+            if fabric := vars(ctx).get("_fabric"):
+                fabric.ends_with_run, fabric.told = False, lambda waiting: None
+                _opened.append(fabric.opened)
         through = _agreement[0].Ibarrier()
         if error is None:
             through.Wait()
@@ -64,6 +77,23 @@ class Cell:
             return None
         value = namespace["_"] = eval(self.expression, namespace)
         return None if value is None else repr(value)
+
+
+def _free_unused(ctx):
+    """Free the windows of earlier cells to which no rank has a name any longer."""
+    if _opened:
+        namespace.update(ctx=ctx)  # not the one of the last cell
+        gc.collect()
+        held = zip(*_agreement[0].allgather([opened.in_use for opened in _opened]), strict=True)
+        unused = [opened for opened, in_use in zip(_opened[:], held, strict=True) if not any(in_use)]
+        for opened in unused:
+            _opened.remove(opened)
+        _free(unused)
+
+
+def _free(opened):
+    while opened:
+        opened.pop().free()
 
 
 def names(ctx):

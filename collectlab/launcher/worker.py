@@ -242,7 +242,8 @@ def _run(message, context, record, fabrics):
         except TypeError as error:
             raise TypeError(f"what rank {rank} returned cannot be sent back: {error}") from None
         for fabric in fabrics:
-            fabric.free()
+            if fabric.ends_with_run:
+                fabric.free()
         answer = {"op": "returned"}
         if isinstance(kept, bytes):
             answer["result"] = base64.b64encode(kept).decode()

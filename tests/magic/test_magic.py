@@ -4,6 +4,7 @@ import re
 
 import nbformat
 import pytest
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import collectlab  # noqa: F401
@@ -51,6 +52,27 @@ def test_names_stay_and_the_last_value_is_kept(cell):
     cell("import numpy as np\nx = np.arange(3) + rank\ndef double(a):\n    return 2 * a")
     assert cell("double(x).tolist()", "") == "rank 0: [0, 2, 4]\nrank 1: [2, 4, 6]\nrank 2: [4, 6, 8]\n"
     assert cell("_[0] + 1", "").splitlines() == ["rank 0: 1", "rank 1: 3", "rank 2: 5"]
+
+
+def test_windows_and_signals_may_be_used_in_later_cells(cell):
+    made = "w = ctx.window('w', 2, 'int64')\ns = ctx.signals('s', 2)"
+    cell(f"{made}\nw.store([rank, 7])\npart = w.local\nctx.barrier(s, 0)")
+    assert cell("w.remote_load((rank + 1) % 3).tolist()") == "rank 0: [1, 7]\nrank 1: [2, 7]\nrank 2: [0, 7]\n"
+    cell("ctx.barrier(s, 1)\nw.store([5, 5])\ndel w, s\nctx.window('w', 2, 'int64').store([8, 8])")
+    assert cell("part.tolist()") == "all 3 ranks: [5, 5]\n"
+
+
+def test_windows_without_a_name_are_freed(cell):
+    cell("from collectlab.launcher import cells\npart = None")
+    assert cell("w = ctx.window('w', 2, 'int64')\nlen(cells._opened)") == "all 3 ranks: 0\n"
+    assert cell("if rank: del w\nlen(cells._opened)") == "all 3 ranks: 1\n"
+    assert cell("if rank == 0: del w\nlen(cells._opened)") == "all 3 ranks: 1\n"  # rank 0 had a name for it
+    assert cell("len(cells._opened)") == "all 3 ranks: 0\n"
+
+
+def test_objects_of_a_class_of_a_cell_can_be_sent(cell):
+    cell("class Point:\n    def __init__(self, x):\n        self.x = x")
+    assert cell("comm.bcast(Point(rank), root=2).x") == "all 3 ranks: 2\n"
 
 
 @pytest.mark.parametrize("source", ("y = 1", "1;", "None", "# nothing", "for i in range(3): pass"))
@@ -127,14 +149,15 @@ def test_python_that_is_none_is_told_before_anything_runs(cell):
         ("--ranks 7", "numbers from 0 to 2 are accepted"),
         ("--ranks 0,x", "numbers from 0 to 2 are accepted"),
         ("--timeout 0", "more than 0"),
-        ("-n 0", "ranks"),
+        ("-n 0", "%%ranks: ranks=0: 1 to 256 ranks are accepted"),
         ("-n many", "invalid int value"),
-        ("--site moon", "site"),
+        ("--site moon", "%%ranks: site='moon' is unknown"),
+        ("--device moon", "%%ranks: device='moon' is unknown"),
     ),
 )
 def test_bad_arguments_are_named_and_the_ranks_stay(cell, line, said, capsys):
     cell("still = 1")
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(UsageError, match=said):
         cell("still", line)
     assert cell("still") == "all 3 ranks: 1\n"
 
