@@ -112,7 +112,8 @@ def _lines(got, want, call, count):
                 said[others] = sorted([*said[others], rank])
                 ranks.remove(rank)
     lines = []
-    for (start, stop, text), ranks in sorted(said.items()):
+    in_order = sorted(said.items(), key=lambda item: (len(item[1]) < nranks, item[1], item[0]))
+    for (start, stop, text), ranks in in_order:
         where = f"element {start}" if stop - start == 1 else f"elements {start}:{stop}"
         lines += [f"{names(ranks, nranks)}, {where}: {text}"] if ranks else []
     more = [f"... and {len(lines) - _MOST} more"] if len(lines) > _MOST else []

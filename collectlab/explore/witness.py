@@ -7,7 +7,7 @@ schedule (see fabric/simulated.py), so runs with one delay are tried before runs
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -49,9 +49,9 @@ class Witness:
         holds, instead = _difference(self.holds, self.instead, self.event.elements)
         return "\n".join(
             [
-                f"a schedule in which it does harm: number {self.schedule}; "
-                f"rank {self.rank} then {holds} instead of {instead}",
+                f"a schedule in which it does harm: number {self.schedule}",
                 f"    step {self.step}: {self.event} before {_late(self.event, self.late)}",
+                f"    rank {self.rank} then {holds} instead of {instead}",
             ]
         )
 
@@ -241,6 +241,9 @@ class Calls(list):
     """The results of several calls in a row."""
 
 
+_SHOWN = 4  # values of a wrong result
+
+
 def part(got, want, size=None, near=()):
     """Where two results part (" in elements 3:7", " in element 0 of call 2"), and what each of them has there.
 
@@ -254,16 +257,29 @@ def part(got, want, size=None, near=()):
     if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and got.shape == want.shape and got.size:
         a, b = got.reshape(-1), want.reshape(-1)
         wrong = np.flatnonzero(_differing(a, b, None if size is None else np.reshape(size, -1))).tolist()
-        wrong = [i for i in wrong if i in near] or wrong
         if wrong:
-            start, stop = wrong[0], min(wrong[0] + 4, wrong[-1] + 1)
-            whole = (start, stop) == (0, a.size)
-            more = ", ..." if stop <= wrong[-1] else ""
-            shown = ["[" + ", ".join(map(_element, array[start:stop])) + f"{more}]" for array in (a, b)]
-            if all(map(_unwritten, a[start:stop])):
+            told = [i for i in wrong if i in near] or wrong
+            shown = [_listed(array[told]) for array in (a, b)]
+            if all(map(_unwritten, a[told])):
                 shown[0] = "memory that nobody has written"
-            return ("" if whole else f" in {spell(range(start, stop))}"), *shown
+            if len(told) == a.size <= _SHOWN:
+                return "", *shown
+            return f" in {_spelled(told)}{', among others,' * (told != wrong)}", *shown
     return "", _short(got), _short(want)
+
+
+def _listed(values):
+    """The values, the first of them where they are many."""
+    return "[" + ", ".join(map(_element, values[:_SHOWN])) + ", ..." * (len(values) > _SHOWN) + "]"
+
+
+def _spelled(elements):
+    """All elements of a rising list in words: "element 3", "elements 0:3, 5 and 7:9"."""
+    cuts = [i for i in range(1, len(elements)) if elements[i] != elements[i - 1] + 1]
+    runs = [elements[i:j] for i, j in pairwise([0, *cuts, len(elements)])]
+    *most, last = [f"{run[0]}" if len(run) == 1 else f"{run[0]}:{run[-1] + 1}" for run in runs]
+    word = "element" if len(elements) == 1 else "elements"
+    return f"{word} {', '.join(most)} and {last}" if most else f"{word} {last}"
 
 
 def _unwritten(x):

@@ -8,6 +8,7 @@ import pytest
 
 import collectlab as cl
 from collectlab.explore import diagnose, findings, witness
+from collectlab.explore.witness import part
 from collectlab.layout import Partition
 
 KERNELS = {name: getattr(cl.kernels, name) for name in cl.kernels.__all__}
@@ -65,10 +66,12 @@ def two_phases(fault=""):
             result.store(total.astype(x.dtype), mine)
         ctx.barrier(rows, 0 if fault == "row reused" else 1)
         y = ctx.xp.zeros_like(x)
-        for c in range(p if fault != "no gather" else 0):
+        for c in range(0 if fault.startswith("no gather") else p):
             y[chunks.slice((c + (fault == "chunks turned")) % p)] = result.remote_load(c, chunks.slice(c))
-        if fault == "no gather":
+        if fault.startswith("no gather"):
             y[:] = x
+        if fault == "no gather but of its own":
+            y[mine] = result.load(mine)
         if fault == "raises" and ctx.rank == 1:
             raise ValueError("not today")
         if fault == "leaves early" and ctx.rank == 1:
@@ -102,6 +105,43 @@ def found_in(fault, nranks=4, count=8, dtype=np.float32):
     xs = inputs(nranks, count, dtype)
     cost = cl.kernels.two_phase.all_reduce_cost
     return diagnose(two_phases(fault), xs, expected=cl.semantics.all_reduce, cost=cost, calls=2)
+
+
+def ends_with(*pairs):
+    """The first line on a rank that returns these values, where the others of `pairs` were expected."""
+    got, want = (np.array(side) for side in zip(*pairs, strict=True))
+    return diagnose(lambda ctx, x: got, [want], expected=list)[0].text.splitlines()[0]
+
+
+def test_the_elements_that_are_named_are_those_that_are_wrong_and_values_are_cut_short_instead():
+    right = [(k, k) for k in range(1, 4)]
+    low = np.iinfo(np.int64).min + 1
+    wrong = [(-k, k) for k in range(1, 8)]
+    assert ends_with(*wrong) == (
+        "rank 0 ends with [-1, -2, -3, -4, ...] in elements 0:7 instead of [1, 2, 3, 4, ...]"
+    )
+    assert ends_with(right[0], wrong[1], right[2], wrong[3]) == (
+        "rank 0 ends with [-2, -4] in elements 1 and 3 instead of [2, 4]"
+    )
+    assert ends_with(*wrong[:2], *right, wrong[2], *right, *wrong[3:6]) == (
+        "rank 0 ends with [-1, -2, -3, -4, ...] in elements 0:2, 5 and 9:12 instead of [1, 2, 3, 4, ...]"
+    )
+    assert ends_with(*right, (low, 7)) == (
+        "rank 0 ends with memory that nobody has written in element 3 instead of [7]"
+    )
+    assert ends_with(*wrong[:2]) == "rank 0 ends with [-1, -2] instead of [1, 2]"
+
+
+def test_a_witness_shows_the_elements_that_race_and_says_where_others_are_wrong_too():
+    got, want = np.array([9, 9, 3, 9]), np.array([1, 2, 3, 4])
+    assert part(got, want, near=range(2)) == (" in elements 0:2, among others,", "[9, 9]", "[1, 2]")
+    assert part(got, want, near=range(4)) == (" in elements 0:2 and 3", "[9, 9, 9]", "[1, 2, 4]")
+
+
+def test_lines_on_single_ranks_come_in_rank_order():
+    text = found_in("no gather but of its own")[0].text
+    ranks = [int(line.split()[1].rstrip(",")) for line in text.splitlines() if line.startswith("    rank ")]
+    assert len(ranks) == 6 and ranks == sorted(ranks), text
 
 
 @pytest.mark.parametrize("fault", WRONG)
