@@ -79,7 +79,7 @@ def _instead(trace, e, count, ends):
     if e.peer == e.rank:
         return f"rank {e.rank} waits for its own notification, which nobody else can give"
     if given := _notified(trace, e.peer, e.rank, e.name, e.row):
-        often = "once" if len(given) == 1 else f"{len(given)} times"
+        often = {1: "once", 2: "twice"}.get(len(given), f"{len(given)} times")
         asked = f"last{at(given[-1])}; {e.at_least} are asked for"
         text = f"rank {e.peer} notified row {e.row} of {_THEM} {often}, {asked}"
         if others := _together(trace, e, count):

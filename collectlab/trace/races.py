@@ -236,8 +236,7 @@ class _Steps:
             for _, e in before
         )
         if wait.cause:
-            anew = "ask for the signals anew in each call, which raises their generation"
-            return anew if repeats else "give the second barrier a row of its own"
+            return self._barrier_again(wait) if repeats else "give the second barrier a row of its own"
         if not repeats:
             return f"give the second barrier a row of its own, or let its wait ask for {count}"
         if self._call(at) == count:
@@ -245,12 +244,26 @@ class _Steps:
         rising = f"let that wait ask for one more each time the row is used (here {count})"
         return f"{rising}, or take another row each time"
 
+    def _barrier_again(self, wait):
+        """The mend where a barrier of the same line, on the same row, was passed with the same generation before."""
+        own_row = "give each barrier of a call a row of its own"
+        generations = {e.at_least for _, e in self._of(wait.rank, WAIT) if e.cause and e.name == wait.name}
+        if len(generations) > 1 or self._calls(wait.rank)[1] == 1:
+            return own_row
+        return f"ask for the signals anew in each call, which raises their generation; in one call, {own_row}"
+
     def _call(self, at):
-        """The how many-th call this is: a rank makes the same steps over and over where a kernel is called so."""
+        """The how many-th call this is, counted from 1."""
         mine = [i for i, e in enumerate(self.events) if e.rank == self.events[at].rank]
-        lines = [(self.events[i].kind, self.events[i].file, self.events[i].line) for i in mine]
-        period = next((p for p in range(1, len(lines)) if lines[p:] == lines[:-p]), len(lines))
-        return mine.index(at) // period + 1
+        return mine.index(at) // self._calls(self.events[at].rank)[0] + 1
+
+    def _calls(self, rank):
+        """How many steps a call has, and how many calls there are: a rank that makes the same steps over and over
+        calls the same kernel over and over."""
+        lines = [(e.kind, e.file, e.line) for e in self.events if e.rank == rank]
+        cuts = (p for p in range(1, len(lines)) if len(lines) % p == 0 and lines[p:] == lines[:-p])
+        period = next(cuts, len(lines))
+        return period, len(lines) // period
 
     def _of(self, rank, kind):
         return self.by_rank[rank, kind]

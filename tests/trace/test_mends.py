@@ -43,6 +43,29 @@ def row_reused_by_a_barrier(ctx, mended):
     w.remote_load(1 - ctx.rank)
 
 
+def barrier_in_a_helper(ctx, mended):
+    def sync(rows, row):
+        ctx.barrier(rows, row)
+
+    w, rows = window_and_rows(ctx)
+    sync(rows, 0)
+    w.store(one())
+    sync(rows, 1 if mended else 0)
+    w.remote_load(1 - ctx.rank)
+
+
+def barrier_in_a_helper_twice(ctx, mended):
+    def sync(rows, row):
+        ctx.barrier(rows, row)
+
+    for _ in range(2):
+        w, rows = window_and_rows(ctx)
+        w.store(one())
+        sync(rows, 0)
+        w.remote_load(1 - ctx.rank)
+        sync(rows, 1 if mended else 0)
+
+
 def wait_for_nothing(ctx, mended):
     w, rows = window_and_rows(ctx)
     w.store(one())
@@ -161,6 +184,8 @@ def awaited_too_late(ctx, mended):
 KINDS = {
     row_reused_by_hand: (r"asks for 1, and .* already gave it", r"one more each time the row is used \(here 2\)"),
     row_reused_by_a_barrier: (r"the barrier on row 0 .* already gave it", "give the second barrier a row of its own"),
+    barrier_in_a_helper: ("already gave it", "mend: give each barrier of a call a row of its own$"),
+    barrier_in_a_helper_twice: ("already gave it", "mend: give each barrier of a call a row of its own$"),
     wait_for_nothing: ("asks for 0, which is so from the start", "let that wait ask for 1"),
     notified_too_early: ("already gave it", "notify later: move the notify at line {3} below"),
     no_barrier_between_calls: ("already gave it", "loads .line {5}. and before rank . stores .line {3}. again"),
@@ -182,7 +207,8 @@ def test_the_mend_fits_the_race_and_mends_it(program, schedule):
     races = cl.simulate(program, False, ranks=2, schedule=schedule).trace.races()
     first = program.__code__.co_firstlineno
     why, mend = (re.sub(r"\{(\d+)\}", lambda at: str(first + int(at[1])), text) for text in KINDS[program])
-    assert any(re.search(why, race.why) and re.search(mend, race.mend) for race in races), [*map(str, races)]
+    said = [(race.why, f"mend: {race.mend}") for race in races]
+    assert any(re.search(why, one) and re.search(mend, other) for one, other in said), said
     for race in races:
         assert str(race).endswith(f"mend: {race.mend}") and f"nothing orders the two: {race.why}" in str(race)
     mended = cl.simulate(program, True, ranks=2, schedule=schedule)
