@@ -7,6 +7,8 @@ import numpy as np
 
 from collectlab import views
 from collectlab.bench import Row
+from collectlab.fabric.simulated import simulate
+from collectlab.kernels import two_phase
 from collectlab.layout import Partition, RankMap
 
 STEPS = 60
@@ -20,8 +22,11 @@ def rows():
     counter = views.payload_counter(operation="reduce_scatter", nranks=NRANKS, elements=64)
     before = RankMap([f"gpu{rank}" for rank in range(NRANKS)])
     places = views.rank_map(before, Partition.equal(2 * CHUNKS, NRANKS), before.swap(0, 7))
+    run = simulate(two_phase.all_reduce, inputs[0], ranks=NRANKS)
+    player = views.kernel_player(run)
     changes = {
         "ownership": (grid, [lambda k=k: grid.step(k) for k in (1, -1)]),
+        "kernel player": (player, [player.step] * (player.last - 1) + [lambda: player.set(step=0)]),
         "payload counter": (counter, [lambda op=op: counter.set(operation=op) for op in ("all_gather", "reduce")]),
         "rank map": (places, [lambda a=a: places.swap(a, a + 1) for a in (0, 3)]),
     }

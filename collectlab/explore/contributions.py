@@ -22,7 +22,7 @@ from collectlab.fabric.per_rank import PerRank
 from collectlab.fabric.simulated import Simulation
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE
 
-MOST_EVENTS = 250_000  # of all replays together, about 2 s
+MOST_EVENTS = 100_000  # of all replays together, about a second
 MOST_NUMBERS = 20_000_000
 _RANKS_ONLY = ("mpi4py", "cupy")  # which this process must not load
 RUBBISH = -1  # in the place of a share: memory that nobody has written

@@ -230,7 +230,7 @@ class KernelPicture:
             gap = 1 if each >= 5 else 0
             at = x + rank * each
             self.drawing.box(at, y, each - gap, h, palette.tint(rank, 0.6), layer=2)
-            if each >= 6:
+            if each >= 6 and h >= 7:  # in smaller ones a hatch is not seen; the place tells the rank
                 edge, hatch = palette.colour(rank), palette.hatch(rank)
                 self.drawing.box(at, y, each - gap, h, edge=edge, line=0.7, hatch=hatch, layer=2)
                 if h >= 12 and self.nranks <= MOST_DIGITS:

@@ -35,6 +35,11 @@ def step_arrivals():
     return view, lambda n: view.step(1 if n % 4 < 2 else -1)
 
 
+def step_kernel_player():
+    view = views.kernel_player(simulate(kernels.mesh.all_reduce, np.arange(4.0), ranks=2), step=5)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
 def step_cost_explorer():
     view = views.cost_explorer()
     return view, lambda n: view.set(nbytes=4096 * (n % 3 + 1))
@@ -47,7 +52,10 @@ def step_traffic():
 
 EVERY_VIEW = pytest.mark.parametrize(
     "start",
-    [step_arrivals, step_cost_explorer, step_ownership, step_payload_counter, step_rank_map, step_traffic],
+    [
+        step_arrivals, step_cost_explorer, step_kernel_player, step_ownership, step_payload_counter, step_rank_map,
+        step_traffic,
+    ],
 )
 
 
