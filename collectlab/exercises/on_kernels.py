@@ -3,6 +3,8 @@
 import linecache
 import os
 import re
+import sysconfig
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -13,12 +15,22 @@ from collectlab.exercises.exercise import Verdict
 from collectlab.exercises.on_ranks import listed
 from collectlab.fabric.per_rank import per_rank
 
-_KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_KERNELS = os.path.join(_PACKAGE, "kernels", "")
+_NOT_THE_PROGRAMS = tuple(
+    os.path.join(path, "") for path in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+)
 
 
 def digits(nranks, count):
     """One int64 array per rank: rank r's element i is (10 + i) * 100**r, two digits that no other rank uses."""
     return [(10 + np.arange(count)) * 100**rank for rank in range(nranks)]
+
+
+def digits_out_of_order(nranks, count):
+    """`digits` with each two neighbours exchanged, so that a sorted result is a wrong one."""
+    order = [i ^ 1 if i ^ 1 < count else i for i in range(count)]
+    return [x[order] for x in digits(nranks, count)]
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,8 @@ class Finding:
               (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
               "bytes" (too many were moved) or "silent" (none was)
     nranks, count, schedule   of that run
-    call      0, or 1 when two calls were made and the second one is concerned
+    call      0, or 1 when the second of two calls is concerned, or both
+    calls     how many calls were made in a row
     text      the report on it, in lines; "" where there is none
     results   what each rank returned from that call, or None
     races     of the run, and its `events`
@@ -42,6 +55,7 @@ class Finding:
     call: int = 0
     text: str = ""
     results: list | None = None
+    calls: int = 1
     races: list = field(default_factory=list)
     events: list = field(default_factory=list)
 
@@ -93,7 +107,7 @@ class KernelExercise:
     mistakes: tuple
     inputs: Callable = digits
     budget: Callable | None = None
-    ranks: tuple = (2, 3, 5, 7, 1)
+    ranks: tuple = (2, 3, 4, 5, 7, 1)
     lengths: tuple = (6, 7, 10, 1, 0)
     schedules: tuple = (None, 1, 2, 3)
     on_ranks: int = 3
@@ -127,7 +141,7 @@ class KernelExercise:
         finding = done.results[0]
         if finding is None:
             return None
-        return self._said(finding, self._where(finding.nranks, finding.count, finding.call))
+        return self._said(finding, self._where(finding.nranks, finding.count, finding.calls - 1))
 
     def _run(self, program):
         """The verdict after two calls on real ranks, or None when all is right."""
@@ -151,11 +165,11 @@ class KernelExercise:
             budget = [getattr(card, "nbytes", card) for card in cards]
         return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget)
 
-    def _where(self, nranks, count, call):
+    def _where(self, nranks, count, before):
         """In words: where it went wrong first, and how far the program is right."""
         at = f"on {nranks} rank{'s' * (nranks != 1)} with {_elements(count)}"
         ranks, lengths = self.ranks[: self.ranks.index(nranks)], self.lengths[: self.lengths.index(count)]
-        if call:
+        if before:
             return f"every single call is right, but in two calls on the same windows, {at},"
         if ranks:
             return f"right on {listed(ranks)} ranks, but {at}"
@@ -169,7 +183,7 @@ class KernelExercise:
         xs, expected = case.inputs[finding.call], case.expected[finding.call]
         if finding.kind == "wrong":
             in_digits = self.inputs is digits and finding.call == 0
-            said, name = _difference(finding.results, expected, in_digits), None
+            said, name = _difference(finding.results, expected, in_digits, finding.calls), None
         else:
             said, name = _SAID[finding.kind], finding.kind
         for mistake in self.mistakes:
@@ -226,16 +240,25 @@ def _look(program, case, schedule, calls):
     if run.errors:  # one rank's will do; what the others waited for follows from it
         end = (i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line))
         report = report[: next(end, None)]
+        own = _own_line(run.errors[min(run.errors)])
+        report = [own if own and line.startswith("    line ") else line for line in report]
     kind, text = "raised" if run.errors else "deadlock", "\n".join(report)
-    return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, events=run.trace.events)
+    return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, None, calls, [], run.trace.events)
+
+
+def _own_line(error):
+    """The innermost line of the program itself, and none of what it calls; None where there is no such line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [at for at in frames if not at.filename.startswith(_NOT_THE_PROGRAMS)]
+    return f"    line {own[-1].lineno}, in {own[-1].name}:  {own[-1].line}" if own else None
 
 
 def _harm(program, case, calls, race):
     """A schedule in which a race changes the result, in words; or that none was found."""
-    from collectlab.explore import witness
+    from collectlab.explore.witness import Calls, witness
 
     def results(ctx, xs):
-        returned = [program(ctx, x) for x in xs]
+        returned = Calls(program(ctx, x) for x in xs)
         return returned if calls > 1 else returned[0]
 
     xs = per_rank(list(zip(*case.inputs[:calls], strict=True)))
@@ -261,7 +284,7 @@ def _judged(case, schedule, ranks, trace):
     races = trace.races()
 
     def found(kind, text="", call=last, results=None):
-        return Finding(kind, case.nranks, case.count, schedule, call, text, results, races, trace.events)
+        return Finding(kind, case.nranks, case.count, schedule, call, text, results, last + 1, races, trace.events)
 
     results = []
     for call in range(last + 1):
@@ -335,7 +358,7 @@ def _of_simulation(verdict):
     return Verdict(False, text.replace("\nfailed: rank 0 ", "\nthe process "), verdict.mistake)
 
 
-def _difference(results, expected, in_digits):
+def _difference(results, expected, in_digits, calls):
     """Where wrong results differ first, and what that says."""
     rank = next(r for r, result in enumerate(results) if not reading.same(result, expected[r]))
     got, want = results[rank], np.asarray(expected[rank])
@@ -347,12 +370,12 @@ def _difference(results, expected, in_digits):
     at = int(np.flatnonzero(got != want)[0])
     said += f". Its position {at} (counted from 0) is {reading.shown(got[at])}"
     said += f", and {reading.shown(want[at])} is expected"
-    if in_digits and (parts := _parts(got[at], int(want[at]), len(results))):
+    if in_digits and (parts := _parts(got[at], int(want[at]), len(results), calls)):
         said += f": {parts}"
     return f"{said}."
 
 
-def _parts(got, want, nranks):
+def _parts(got, want, nranks, calls):
     """What a sum of `digits` holds of each rank, where that differs from what it should hold."""
     if not abs(float(got)) < 100**nranks:
         return (
@@ -365,6 +388,8 @@ def _parts(got, want, nranks):
             continue
         if not have:
             parts.append(f"rank {rank}'s contribution is missing")
+        elif need and have == 2 * need and calls > 1:  # every single call was right
+            parts.append(f"rank {rank}'s contribution is that of the next call")
         elif need and have == 2 * need:
             parts.append(f"rank {rank}'s contribution is in it twice")
         elif 10 <= have < 20:

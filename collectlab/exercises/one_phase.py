@@ -22,7 +22,7 @@ bytes_read = Exercise(
         Mistake(
             "twice",
             24_000,
-            "That is twice as much: a float32 has four bytes, and what a peer reads here is counted with the peer.",
+            "That is twice as much. A float32 has four bytes; and what a peer reads is counted with the peer.",
         ),
     ),
 )
@@ -36,6 +36,7 @@ notifications = Exercise(
         Mistake("one barrier", 4, "That is one barrier. The call has two."),
         Mistake("itself too", 10, "Nobody notifies itself: there are four peers on five ranks."),
         Mistake("waits too", 16, "That adds the waits. Eight of those are waits, and they notify nobody."),
+        Mistake("one barrier, all ranks", 20, "That is one barrier, of all five ranks. One rank is asked for."),
         Mistake("all ranks", 40, "That is what all five ranks give together. One of them is asked for."),
         Mistake("barriers", 2, "That is the number of barriers. In each, several peers are notified."),
         Mistake("neighbours", 6, "Three peers in each barrier are one too few on five ranks."),
@@ -128,9 +129,9 @@ same_bits = Exercise(
         _names("e", "It is rounded after each addition, like any other order."),
         _names("f", "All have loaded the same three arrays. What differs is the order in which they add."),
         _names("g", "The same additions in the same order give the same bits in both places."),
-        _lacks("a", "One more holds: look at two ranks, where only the sides of one plus sign differ."),
-        _lacks("c", "One more holds: what happens to a sum when nothing is rounded?"),
-        _lacks("d", "One more holds: think of ranks that all do the same additions, one after the other."),
+        _lacks("a", "There is another one that holds: on two ranks only the sides of one plus sign differ."),
+        _lacks("c", "There is another one that holds: what happens to a sum when nothing is rounded?"),
+        _lacks("d", "There is another one that holds: think of ranks that all do the same additions in one order."),
     ),
 )
 

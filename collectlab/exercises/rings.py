@@ -111,7 +111,7 @@ bytes_and_rounds = Exercise(
         ),
         Mistake(
             "its own chunk too",
-            [512, 16, 512, 2],
+            lambda value: value.shape == (4,) and list(value[::2]) == [512, 512],
             "8 chunks are read twice there. A rank's own chunk is at home each time: 7 are read.",
         ),
         Mistake(
@@ -134,6 +134,11 @@ bytes_and_rounds = Exercise(
             "elements",
             [_RING.nbytes // 4, 14, _TWO.nbytes // 4, 2],
             "Those are elements. A float32 has 4 bytes.",
+        ),
+        Mistake(
+            "steps",
+            [_RING.nbytes, _RING.steps, _TWO.nbytes, 2],
+            "15 are the steps of the ring: 14 rounds, and one wait more, which frees its window and moves no chunk.",
         ),
         Mistake(
             "a round a rank",
@@ -161,8 +166,13 @@ across_the_hosts = Exercise(
         ),
         Mistake(
             "all that four ranks read",
-            [4 * _RING.nbytes] * 2,
-            "That is all that the four ranks read. Only what comes from ranks 4 to 7 crosses over.",
+            lambda value: value.shape == (2,) and value[1] == 4 * _RING.nbytes,
+            "In two phases that is all that the four ranks read. Only what comes from ranks 4 to 7 crosses over.",
+        ),
+        Mistake(
+            "turned round",
+            _ACROSS[::-1],
+            "Those two are turned round: the ring comes first. Which of the two reads from one neighbour only?",
         ),
         Mistake(
             "one phase",
@@ -172,7 +182,7 @@ across_the_hosts = Exercise(
         Mistake(
             "both ways",
             [2 * _ACROSS[0], 2 * _ACROSS[1]],
-            "That counts both directions. Asked is what the first host reads from the second.",
+            "That counts both directions. What is asked is what the first host reads from the second.",
         ),
         Mistake(
             "all of rank 0 only",
@@ -226,7 +236,7 @@ partners = Exercise(
         Mistake(
             "distances",
             _DISTANCES,
-            "Those are the distances. Asked are the ranks at that distance.",
+            "Those are the distances. What is asked is the ranks at that distance.",
         ),
         Mistake(
             "1, 2, 3 apart",
@@ -310,6 +320,31 @@ def _raced(finding, call=None):
     return finding.kind == "race" and call in (None, finding.call)
 
 
+def _whole(finding):
+    """A race in which a rank loads more from a peer than any chunk has."""
+    longest = max(Partition.uneven(finding.count, finding.nranks).counts)
+    return any(
+        event.kind == "load" and event.rank != event.peer and len(event.elements) > longest
+        for race in finding.races
+        for event in (race.first, race.second)
+    )
+
+
+def _where_it_stores(finding):
+    """A race in which a rank has waited for its left neighbour, and loads a chunk before that stores into it."""
+    load = finding.races[0].first
+    before = finding.events[: finding.events.index(load)]
+    waits = (e for e in before if e.kind == "wait" and (e.rank, e.peer) == (load.rank, load.peer))
+    return load.kind == "load" and any(waits)
+
+
+def _nothing_stored(finding):
+    """Wrong sums of ranks that load from their peers, and store nothing after x."""
+    stores = sum(event.kind == "store" for event in finding.events)
+    loads = any(event.kind == "load" and event.rank != event.peer for event in finding.events)
+    return finding.kind == "wrong" and loads and stores == finding.nranks * finding.calls
+
+
 ring_reduce_scatter = KernelExercise(
     "Write the rounds of a ring's reduce-scatter: after them, rank r holds chunk r of the sum.",
     expected=_chunks,
@@ -341,6 +376,18 @@ ring_reduce_scatter = KernelExercise(
             "has read, on a row of its own, and wait for that.",
         ),
         KernelMistake(
+            "whole part",
+            lambda f: _raced(f, 0) and _whole(f),
+            "a rank loads its left neighbour's whole part, while that stores elsewhere in it. Say inside the "
+            "parentheses what to read: remote_load(left, chunk).",
+        ),
+        KernelMistake(
+            "chunks rise",
+            lambda f: _raced(f, 0) and _where_it_stores(f),
+            "a rank reads a chunk into which its left neighbour stores in the same round: both are at the same "
+            "chunk. From round to round the chunk numbers have to fall.",
+        ),
+        KernelMistake(
             "one row for all rounds",
             lambda f: _raced(f, 0) and any("already gave it" in race.why for race in f.races),
             "a wait is content with the signal of an earlier round. Each round needs its own row, and its wait "
@@ -357,6 +404,17 @@ ring_reduce_scatter = KernelExercise(
             lambda finding: finding.kind == "bytes",
             "the result is right, but a rank reads other chunks than in a ring: one in each round, from its "
             "left neighbour, and never chunk r - 1.",
+        ),
+        KernelMistake(
+            "not round the ring",
+            lambda finding: finding.kind == "raised" and "slice(rank=" in finding.text,
+            "there is no such chunk: the numbers go round the ring, so take them % p.",
+        ),
+        KernelMistake(
+            "not stored",
+            _nothing_stored,
+            "nothing is stored after x. What a round has added must be stored in the window, at the chunk's "
+            "place, or the right neighbour reads the old values.",
         ),
         ProgramMistake(
             "never reached",
@@ -375,10 +433,10 @@ ring_reduce_scatter = KernelExercise(
             "chunks are handed on, but nobody adds anything: what comes out is what rank r + 1 began with.",
         ),
         ProgramMistake(
-            "not stored",
+            "two ranks",
             lambda xs: _own(xs, lambda j, p: (j == 0) + (j == p - 1 > 0)),
-            "only two ranks are in the sum. What a round has added must be stored in the window, or the right "
-            "neighbour reads the old values.",
+            "only two ranks are in the sum: rank r reads chunk r when its left neighbour has added nothing to it. "
+            "Which chunk has to come first, so that chunk r comes last?",
         ),
         ProgramMistake(
             "the same chunk each round",
@@ -394,4 +452,5 @@ ring_reduce_scatter = KernelExercise(
         ),
     ),
     budget=ring.reduce_scatter_cost,
+    ranks=(3, 2, 4, 5, 7, 1),  # on two ranks every ring is the right way round, and each round the last
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, digits_out_of_order
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh, two_phase
 from collectlab.layout import Partition
@@ -36,7 +36,7 @@ bytes_on_four_ranks = Exercise(
         Mistake("elements", [36, 9, 9, 18], "Those are elements. An int32 takes 4 bytes."),
         Mistake(
             "its own too",
-            [192, 48, 48, 96],
+            lambda value: value.shape == (4,) and list(value[1:]) == [48, 48, 96] and value[0] in (144, 192),
             "That counts what a rank reads from its own window. From its peers it reads one less.",
         ),
         Mistake(
@@ -227,7 +227,7 @@ def _filled(owners):
 
 
 def _joined(order):
-    """What a program returns that lays the owners' chunks behind one another in another order."""
+    """What a program returns that lays the owners' chunks one after another in another order."""
     return lambda xs: [
         np.concatenate([xs[owner][_slices(xs)[owner]] for owner in order(rank, len(xs))])
         for rank in range(len(xs))
@@ -249,6 +249,7 @@ def _never_stored(finding):
 all_gather_loop = KernelExercise(
     "Collect every finished chunk from the rank that owns it.",
     expected=_filled(lambda rank, nranks: range(nranks)),
+    inputs=digits_out_of_order,
     why="chunk c came from rank c, and went to the place of chunk c.",
     budget=lambda nranks, count, itemsize, rank: (
         (count - Partition.uneven(count, nranks).counts[rank]) * itemsize
@@ -304,8 +305,7 @@ all_gather_loop = KernelExercise(
             "never stored",
             _never_stored,
             "elements are read that nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
-            "has to come "
-            "from rank c.",
+            "has to come from rank c, and chunks are cut by `chunks`, which may differ in length.",
         ),
         KernelMistake(
             "read whole, then cut",
@@ -372,7 +372,7 @@ second_barrier = KernelExercise(
         KernelMistake(
             "too late",
             _too_late,
-            "the second barrier stands behind the loop that reads: by then it is too late.",
+            "the second barrier stands after the loop that reads: by then it is too late.",
         ),
         KernelMistake(
             "the same row",

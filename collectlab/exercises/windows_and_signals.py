@@ -158,7 +158,7 @@ asked_in_the_fifth_call = Exercise(
         Mistake("all rows", 15, "That counts the notifications of all three rows. Each row has cells of its own."),
         Mistake("the row", 3, "Which row it is, and how many there are, does not matter: each counts by itself."),
         Mistake("calls before", 4, "It stands at 4 before the fifth call. The wait is for what this call adds."),
-        Mistake("two each", 10, "Rank r is notified once by each peer for each barrier, not twice."),
+        Mistake("two each", 10, "Each cell is raised once in each barrier, not twice."),
         Mistake("row and call", 7, "The row's number is a place, and adds nothing to a count."),
     ),
 )
@@ -166,6 +166,11 @@ asked_in_the_fifth_call = Exercise(
 
 def _from_the_right(xs):
     return [*xs[1:], *xs[:1]]
+
+
+def _no_peer(finding, *calls):
+    """Whether one of these calls names a peer that does not exist."""
+    return "peers are ranks" in finding.text and any(call in finding.text for call in calls)
 
 
 class ByHand(KernelExercise):
@@ -212,8 +217,13 @@ barrier_by_hand = ByHand(
         ),
         KernelMistake(
             "no such rank",
-            lambda finding: finding.kind == "raised" and "peers are ranks" in finding.text,
+            lambda finding: finding.kind == "raised" and _no_peer(finding, "remote_"),
             "there is no such rank: the right neighbour of the last one is rank 0.",
+        ),
+        KernelMistake(
+            "no such peer",
+            lambda finding: finding.kind == "raised" and _no_peer(finding, "notify(", "wait("),
+            "there is no such rank: peers are 0 to ctx.nranks - 1.",
         ),
         KernelMistake(
             "no such row",

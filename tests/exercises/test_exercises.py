@@ -90,6 +90,25 @@ def test_every_wrong_answer_is_recognised_in_every_form(exercise):
             assert verdict.text.startswith("not yet: you answered ")
 
 
+BY_RULE = [
+    ("rings.bytes_and_rounds", [512, 16, 512, 2], "its own chunk too"),
+    ("rings.bytes_and_rounds", [512, 14, 512, 2], "its own chunk too"),
+    ("rings.bytes_and_rounds", [448, 15, 448, 2], "steps"),
+    ("rings.across_the_hosts", [1792, 1792], "all that four ranks read"),
+    ("rings.across_the_hosts", [448, 1792], "all that four ranks read"),
+    ("rings.across_the_hosts", [1024, 448], "turned round"),
+    ("two_phases.bytes_on_four_ranks", [192, 48, 48, 96], "its own too"),
+    ("two_phases.bytes_on_four_ranks", [144, 48, 48, 96], "its own too"),
+    ("one_phase.notifications", 20, "one barrier, all ranks"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "mistake"), BY_RULE)
+def test_wrong_answers_that_are_right_in_part_are_recognised(name, answer, mistake):
+    for form in as_answers(answer):
+        assert EXERCISES[name](form).mistake == mistake
+
+
 def test_at_least_five_wrong_answers_with_a_message_each(exercise):
     messages = [exercise(wrong).text.partition(". ")[2] for _, wrong in wrong_values(exercise)]
     assert len(messages) == len(set(messages)) >= 5

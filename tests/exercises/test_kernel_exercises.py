@@ -53,8 +53,8 @@ def test_a_right_kernel_passes(program):
     verdict = SAMPLE(program)
     assert verdict, verdict.text
     assert verdict.text == (
-        "right on 1, 2, 3, 5 and 7 simulated ranks with 0, 1, 6, 7 and 10 elements, in one call and in two, and on 3 "
-        "real ranks: every rank has the sum."
+        "right on 1, 2, 3, 4, 5 and 7 simulated ranks with 0, 1, 6, 7 and 10 elements, in one call and in two, and "
+        "on 3 real ranks: every rank has the sum."
     )
 
 
@@ -112,6 +112,27 @@ def only_two_ranks(ctx, x):
     total = data.remote_load(0) + data.remote_load(1 if ctx.nranks > 1 else 0)
     ctx.barrier(signals, 1)
     return total
+
+
+def not_on_an_even_number(ctx, x):
+    """Right on 1, 2, 3, 5 and 7 ranks."""
+    return right(ctx, x) + (ctx.nranks in (4, 6))
+
+
+def beyond_the_last_rank(ctx, x):
+    return x[cl.layout.Partition.uneven(x.size, ctx.nranks).slice(ctx.rank + 1)]
+
+
+def as_rows(ctx, x):
+    return np.stack([x, x[1:]])
+
+
+def sees_the_next_call(ctx, x):
+    """Stores without the window's store, so that no trace shows what races: the first call may see the second."""
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=1)
+    data.local[...] = x
+    ctx.barrier(signals, 0)
+    return sum(data.remote_load(peer) for peer in range(ctx.nranks))
 
 
 def own_twice(ctx, x):
@@ -223,6 +244,13 @@ WRONG = [
     (only_if_divisible, None, "not yet: right with 6 elements, but on 2 ranks with 7 elements the result is wrong"),
     (only_if_divisible, None, "(counted from 0) is 16, and 1616 is expected: rank 1's contribution is missing."),
     (only_two_ranks, None, "right on 2 ranks, but on 3 ranks with 6 elements the result is wrong"),
+    (not_on_an_even_number, None, "right on 2 and 3 ranks, but on 4 ranks with 6 elements the result is wrong"),
+    (beyond_the_last_rank, "raised", "are 0 to 1\n    line "),
+    (beyond_the_last_rank, "raised", "in beyond_the_last_rank:  return x["),
+    (as_rows, "raised", "in as_rows:  return np.stack("),
+    (sees_the_next_call, None, "every single call is right, but in two calls on the same windows, on"),
+    (sees_the_next_call, None, "contribution is that of the next call."),
+    (only_once, "race", "of call 1 instead of"),
     (own_twice, None, "rank 0's contribution is in it twice"),
     (another_element, None, "it holds rank 1's element 1 instead of 0."),
     (never_stored, None, "such a number lies in a window before anything is stored there"),
@@ -234,7 +262,7 @@ WRONG = [
     (by_mpi, "raised", "AttributeError: 'NoneType' object has no attribute 'allreduce'"),
     (loads_for_ever, "raised", "it waits in a loop for a value that no rank stores"),
     (dies, "fails", f"{TWO}the program fails.\nthe process ended without returning, with exit code 3"),
-    (leaves, "fails", "the process left by sys.exit(2)"),
+    (leaves, "raised", "rank 0 raised SystemExit: 2\n    line "),
     (another_dtype, "fails", "right in the simulator, but on 3 real ranks with 7 elements of float64 the program"),
     (lambda ctx, x: None, "kind", "rank 0 returns None. There, None is what comes back from a function without"),
     (lambda ctx, x: ctx.window("w", 2, int), "kind", "rank 0 returns a Window. There, that is"),
@@ -311,6 +339,12 @@ def test_what_is_no_program_gets_a_sentence(answer):
 
 def test_digits_leave_every_rank_two_of_its_own():
     assert sum(on_kernels.digits(3, 2)).tolist() == [101010, 111111]
+
+
+def test_digits_out_of_order_are_the_same_digits_and_no_chunk_of_three_is_sorted():
+    for ours, digits in zip(on_kernels.digits_out_of_order(3, 7), on_kernels.digits(3, 7), strict=True):
+        assert sorted(ours.tolist()) == digits.tolist()
+        assert all(np.unique(np.sign(np.diff(ours[i : i + 3]))).size > 1 for i in range(4))
 
 
 EXERCISES = {

@@ -11,7 +11,8 @@ from collectlab.layout import Partition
 
 def ring(
     ctx, x, part=2, keep=0, row=lambda step: step, rounds=lambda p: p - 1, source="left", target=None,
-    value=lambda theirs, mine, x: theirs + mine, store=True, free=True, wait=True, wait_first=False,
+    value=lambda theirs, mine, x: theirs + mine, store=True, free=True, wait=True, wait_first=False, rise=False,
+    around=True, last=False, whole=False,
 ):  # fmt: skip
     """A ring's reduce-scatter with one thing in it that may be wrong."""
     p = ctx.nranks
@@ -20,7 +21,6 @@ def ring(
     work = ctx.window("work", x.size, x.dtype)
     signals = ctx.signals("rounds", rows=p + 1)
     work.store(x)
-    last = x[chunks.slice(ctx.rank)].copy()
     for step in range(rounds(p)):
         if not wait_first:
             signals.notify(right, row(step))
@@ -28,11 +28,13 @@ def ring(
             signals.wait(left, row(step), signals.generation if target is None else target)
         if wait_first:
             signals.notify(right, row(step))
-        where = chunks.slice((ctx.rank - step - part) % p)
-        last = value(work.remote_load(left if source == "left" else right, where), work.load(where), x[where])
+        chunk = ctx.rank - part + (step if rise else -step)
+        where, peer = chunks.slice(chunk % p if around else chunk), left if source == "left" else right
+        theirs = work.remote_load(peer)[where] if whole else work.remote_load(peer, where)
+        added = value(theirs, work.load(where), x[where])
         if store:
-            work.store(last, where)
-    y = work.load(chunks.slice((ctx.rank + keep) % p)) if store else last
+            work.store(added, where)
+    y = added if last and p > 1 else work.load(chunks.slice((ctx.rank + keep) % p))
     if p > 1 and free:
         signals.notify(left, p)
         signals.wait(right, p, signals.generation if target is None else target)
@@ -108,6 +110,10 @@ WRONG = {
     "the next rank's chunk": of(part=1, keep=1),
     "handed on": of(value=lambda theirs, mine, x: theirs),
     "not stored": of(store=False),
+    "two ranks": of(part=0),
+    "chunks rise": of(part=0, rise=True),
+    "whole part": of(whole=True),
+    "not round the ring": of(around=False),
     "the same chunk each round": always_its_own,
     "its own twice": of(value=lambda theirs, mine, x: theirs + mine + x),
     "no ring": of_everyone,
@@ -124,6 +130,26 @@ def test_right_rings_pass(program):
 def test_wrong_rings_are_recognised_by_how_they_go_wrong(mistake):
     verdict = ring_reduce_scatter(WRONG[mistake])
     assert not verdict and verdict.mistake == mistake, verdict
+
+
+SAME_CHUNK = {
+    "rise by one from r - 2": (of(part=-2, rise=True), "chunks rise"),
+    "rise by one from r + 1": (of(part=-1, rise=True), "chunks rise"),
+    "rise, and add what the window holds": (of(rise=True, value=lambda theirs, mine, x: theirs + x), "chunks rise"),
+    "not stored, but returned": (of(store=False, last=True), "not stored"),
+    "two ranks, with x": (of(part=0, value=lambda theirs, mine, x: theirs + x), "two ranks"),
+}
+
+
+@pytest.mark.parametrize(("program", "mistake"), SAME_CHUNK.values(), ids=SAME_CHUNK)
+def test_wrong_chunk_numbers_are_not_taken_for_wrong_signals(program, mistake):
+    verdict = ring_reduce_scatter(program)
+    assert not verdict and verdict.mistake == mistake, verdict
+
+
+def test_a_chunk_that_is_not_there_is_told_with_the_line_of_the_program():
+    text = ring_reduce_scatter(of(around=False)).text
+    assert "ranks are 0 to 2\n    line " in text and "in ring:  where, peer = chunks.slice(" in text
 
 
 def test_one_round_too_few_never_reaches_the_last_chunk():

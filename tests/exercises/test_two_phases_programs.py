@@ -216,6 +216,30 @@ def backwards(ctx, result, y, mine, chunks):
     return np.concatenate([result.remote_load(owner, chunks.slice(owner)) for owner in owners])
 
 
+def sorted_at_the_end(ctx, result, y, mine, chunks):
+    return np.sort(gathered(ctx, result, y, mine, chunks))
+
+
+def each_chunk_sorted(ctx, result, y, mine, chunks):
+    for owner in range(ctx.nranks):
+        y[chunks.slice(owner)] = np.sort(result.remote_load(owner, chunks.slice(owner)))
+    return y
+
+
+def each_chunk_falling(ctx, result, y, mine, chunks):
+    for owner in range(ctx.nranks):
+        y[chunks.slice(owner)] = np.sort(result.remote_load(owner, chunks.slice(owner)))[::-1]
+    return y
+
+
+def cut_evenly(ctx, result, y, mine, chunks):
+    size = y.size // ctx.nranks
+    for owner in range(ctx.nranks):
+        part = slice(owner * size, (owner + 1) * size if owner < ctx.nranks - 1 else y.size)
+        y[part] = result.remote_load(owner, part)
+    return y
+
+
 def all_in_one_place(ctx, result, y, mine, chunks):
     for owner in range(ctx.nranks):
         y[mine] = result.remote_load(owner, chunks.slice(owner))
@@ -251,6 +275,7 @@ ALL_GATHER = {
     the_last_missing: "the last missing", the_first_missing: "the first missing", its_own_first: "its own first",
     backwards: "backwards", all_in_one_place: "all in one place", from_its_own_window: "never stored",
     its_own_chunk_of_all: "never stored", whole_windows: "never stored", cut_afterwards: "read whole, then cut",
+    sorted_at_the_end: None, each_chunk_sorted: None, each_chunk_falling: None, cut_evenly: "never stored",
 }  # fmt: skip
 
 
@@ -399,7 +424,7 @@ def test_every_mistake_has_such_a_program():
         return {mistake.name for mistake in exercise.mistakes}
 
     assert names(two_phases.reduce_scatter_loop) == set(REDUCE_SCATTER.values())
-    assert names(two_phases.all_gather_loop) == {"x itself", *ALL_GATHER.values()}
+    assert names(two_phases.all_gather_loop) == {"x itself", *ALL_GATHER.values()} - {None}
     assert names(two_phases.second_barrier) == {mistake for _, mistake in BETWEEN.values()} - {"raised"}
 
 

@@ -77,6 +77,19 @@ def summed(ctx, x):
     return y
 
 
+def one_peer_too_many(ctx, x):
+    arrived = ctx.signals("arrived", rows=2)
+    for peer in range(1, ctx.nranks + 1):
+        arrived.notify(peer, 0)
+    return x
+
+
+def waits_for_one_too_many(ctx, x):
+    arrived = ctx.signals("arrived", rows=2)
+    arrived.wait(ctx.nranks, 0, 1)
+    return x
+
+
 def third_row(ctx, x):
     return program(ctx, x, rows=(0, 2))
 
@@ -88,6 +101,7 @@ WRONG = {
     "a missing barrier": lambda ctx, x: program(ctx, x, rows=(None, 1)),
     "unheard": only_waits,
     "no such rank": lambda ctx, x: program(ctx, x, to=lambda rank, nranks: rank + 1),
+    "no such peer": one_peer_too_many,
     "no such row": third_row,
     "its own": lambda ctx, x: program(ctx, x, to=lambda rank, nranks: rank),
     "left": lambda ctx, x: program(ctx, x, to=lambda rank, nranks: (rank - 1) % nranks),
@@ -107,6 +121,10 @@ def test_right_programs_pass(right):
 def test_wrong_programs_are_recognised_by_how_they_go_wrong(mistake):
     verdict = barrier_by_hand(WRONG[mistake])
     assert not verdict and verdict.mistake == mistake, verdict
+
+
+def test_a_peer_that_is_waited_for_has_to_exist_too():
+    assert barrier_by_hand(waits_for_one_too_many).mistake == "no such peer"
 
 
 def test_one_row_for_both_barriers_is_met_before_its_time():
