@@ -88,7 +88,8 @@ def _run(options):
         for rank in range(done.nranks):
             sys.stdout.writelines(f"rank {rank} | {line}\n" for line in done.log(rank).splitlines())
         for rank, result in enumerate(done.results):
-            print(f"rank {rank} returned {result!r}")
+            if done.ok or result is not None:  # else it may not have come so far
+                print(f"rank {rank} returned {result!r}")
         print(f"run directory: {done.path}")
     return 0 if done.ok else 1
 

@@ -124,6 +124,9 @@ def temporary():
     """TMPDIR: MPI launchers put sockets there, whose paths have to be short."""
     place = tempfile.gettempdir()
     cure = "set TMPDIR to a short path that can be written, for example /tmp"
+    named = os.environ.get("TMPDIR", place)
+    if os.path.realpath(named) != os.path.realpath(place):
+        return Finding("TMPDIR", WARNING, f"{named} cannot be written: {place} is taken, by some programs", cure)
     if len(os.fsencode(place)) > _SOCKET_PATH - 60:
         return Finding("TMPDIR", WARNING, f"{place} is too long for the sockets of some MPI launchers", cure)
     return Finding("TMPDIR", OK, place)

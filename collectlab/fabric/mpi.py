@@ -23,6 +23,8 @@ def fabric(comm, traced=True):
     """The fabric for the ranks of `comm`; collective."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if n := os.environ.get(_RANKS_PER_HOST):
+        if not n.isdecimal() or int(n) == 0:
+            raise ValueError(f"the variable {_RANKS_PER_HOST} is {n!r}: a number of ranks is accepted, 1 or more")
         whole, host = host, host.Split(comm.rank // int(n))
         whole.Free()
     if comm.allreduce(host.size == comm.size, MPI.LAND):

@@ -73,6 +73,7 @@ def test_a_failing_programs_own_lines_are_shown_and_none_of_ours(runs, program, 
         "    raise KeyError(ctx.rank)",
         "KeyError: 0",
     ]
+    assert "returned" not in out
     assert "worker.py" not in out + err
 
 

@@ -125,7 +125,16 @@ def test_little_or_closed_shared_memory(monkeypatch):
     assert doctor.shared_memory().state == "fault" and "--shm-size" in doctor.shared_memory().cure
 
 
+def test_a_temporary_folder_that_is_not_there(tmp_path, monkeypatch):
+    for named, state in ((tmp_path, "ok"), (tmp_path / "gone", "warning")):
+        monkeypatch.setenv("TMPDIR", str(named))
+        monkeypatch.setattr(doctor.tempfile, "tempdir", None)  # looked for anew
+        monkeypatch.setattr(doctor, "_SOCKET_PATH", 1000)
+        assert doctor.temporary().state == state and (state == "ok" or str(named) in doctor.temporary().found)
+
+
 def test_a_long_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
     assert doctor.temporary().state == "ok" or len(doctor.tempfile.gettempdir()) > 47
     deep = tmp_path / ("d" * 60)
     monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(deep))

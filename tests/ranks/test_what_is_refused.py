@@ -76,3 +76,10 @@ def test_the_order_of_the_bytes_is_no_other_dtype(kernel):
     assert done.ok, done.report()
     for y in done.results:
         np.testing.assert_array_equal(y, sum(xs))
+
+
+@pytest.mark.parametrize("n", ("0", "-1", "two"))
+def test_a_number_of_ranks_on_a_host_that_is_none_is_refused(n, monkeypatch):
+    monkeypatch.setenv("COLLECTLAB_RANKS_PER_HOST", n)
+    done = cl.run(lambda ctx: ctx.window("w", 1, "int8").shape, ranks=1, device="cpu")
+    assert f"COLLECTLAB_RANKS_PER_HOST is '{n}': a number of ranks is accepted" in done.report()
