@@ -12,7 +12,10 @@ MOST_RANKS = 16  # that have a column of their own
 PACE = 900  # milliseconds a step, when it plays
 IN_STEP = "The ranks are shown in step, which is one of the orders that their signals allow."
 ALIKE = " Without a race, all orders end alike."
-IN_ORDER = "The steps stand in the order of the trace, since with a race another order may end otherwise."
+IN_ORDER = "The steps stand in the order of the trace, "
+RACE = "since with a race another order may end otherwise."
+REAL = " Which of the racing accesses really came first, the trace does not know."
+MANY = "since there are too many accesses to look for races."
 
 
 def kernel_player(run, cards=None, name=None, *, step=0):
@@ -49,6 +52,7 @@ class KernelPlayer(SteppedView):
         self.name = str(program if name is None else name)
         self.status, self.ends = getattr(run, "status", ""), getattr(run, "ends", {})
         self.report = run.report().splitlines() if self.status not in ("", "done") else []
+        self.real = getattr(run, "path", None) is not None
         places = getattr(run, "rank_map", None) or ()
         self.devices = [str(place.device) for place in places]
         group = -(-self.nranks // MOST_RANKS)
@@ -178,8 +182,9 @@ class KernelPlayer(SteppedView):
         notes += [f"Aggregated: a column stands for {group} ranks."] * (group > 1)
         if any("–" in row.label for _, rows in self.states.blocks for row in rows):
             notes.append("Aggregated: some rows stand for several chunks.")
-        in_step = IN_STEP + ALIKE * (self.status == "done")
-        return [*notes, in_step if self.states.in_step else IN_ORDER]
+        if self.states.in_step:
+            return [*notes, IN_STEP + ALIKE * (self.status == "done")]
+        return [*notes, IN_ORDER + (MANY if self.states.races is None else RACE + REAL * self.real)]
 
     def _races_said(self):
         races = self.states.races

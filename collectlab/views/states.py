@@ -202,7 +202,9 @@ class States:
             where = np.asarray(e.elements) - row.start
             inside = (where >= 0) & (where < len(sums))
             new = look.shares[inside]
-            sums[where[inside]] = np.where((new < 0) | (sums[where[inside]] < 0), RUBBISH, sums[where[inside]] + new)
+            old = sums[where[inside]]
+            both = old + new if self.counted else np.maximum(old, new)
+            sums[where[inside]] = np.where((new < 0) | (old < 0), RUBBISH, both)
             holding = self._summary(sums, e.name in self.packets)
             self._note((LOADED, e.rank, row.start, row.stop), step, holding)
 

@@ -273,6 +273,25 @@ def test_a_program_with_its_own_numbers_shows_who_stored():
     assert "no argument of the program is an array" in view.text() and "stored by 2" in view.text()
 
 
+def test_how_often_is_not_said_of_a_maximum():
+    def careless(ctx, x):
+        window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=1)
+        window.store(x)
+        ctx.barrier(signals, 0)
+        return np.maximum(np.maximum(window.remote_load(0), window.remote_load(1)), window.remote_load(1))
+
+    view = player(careless, 2)
+    text = view.set(step=view.last).text()
+    assert "only whether" in text and "twice" not in text and "all 2" in text
+
+
+def test_a_trace_too_long_for_races_keeps_its_order(monkeypatch):
+    monkeypatch.setattr("collectlab.views.states.MOST_PAIRS", 10)
+    view = player(RING.all_reduce, 4)
+    assert "too many accesses to look for races" in view.text() and not view.states.in_step
+    assert "not looked for" in labels(view) and "in every order" not in labels(view)
+
+
 def test_ranks_that_only_wait():
     view = views.kernel_player(cl.simulate(lambda ctx: ctx.signals("s", 1).wait(1 - ctx.rank, 0, 1), ranks=2))
     assert view.last == 0 and "rank 0 waits for rank 1" in view.text() and "waits" in labels(view)
@@ -289,6 +308,8 @@ def test_real_ranks_and_their_directory():
     os.remove(os.path.join(run.path, "program"))
     view = views.kernel_player(cl.attach(run.path), step=1)
     assert "program cannot be read again" in view.text() and "stored by 1" in view.text()
+    racing = views.kernel_player(cl.run(broken, np.arange(4.0), ranks=2, device="cpu"))
+    assert "really came first, the trace does not know" in racing.text() and not racing.states.unknown
 
 
 # Cards, words, pictures
