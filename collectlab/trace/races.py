@@ -30,6 +30,7 @@ Brute force agrees at small sizes: `explore.every_schedule`, and the tests.
 """
 
 import os
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -99,23 +100,22 @@ def find(trace):
 
 def pairs(trace):
     """Every two accesses that race: (place in trace.events of the one, of the later one, the elements of both)."""
-    accesses, stores, times = defaultdict(list), defaultdict(list), None
+    accesses, made, times = defaultdict(dict), [0] * trace.nranks, None
     for at, event in enumerate(trace.events):
+        made[event.rank] += 1
         if event.kind not in (STORE, LOAD) or not len(event.elements):
             continue
-        place = event.peer, event.name
-        for before in (stores if event.kind == LOAD else accesses)[place]:
-            other = trace.events[before]
-            if other.rank == event.rank:
-                continue
-            times = times or clocks(trace)
-            if times[at][other.rank] >= times[before][other.rank]:
-                continue
-            if both := common(other.elements, event.elements):
+        place, unordered = accesses[event.peer, event.name], []
+        for (rank, kind), (places, numbers) in place.items():
+            if rank != event.rank and STORE in (kind, event.kind):
+                times = times or clocks(trace)
+                unordered += places[bisect_right(numbers, times[at][rank]) :]  # a rank's become certain in turn
+        for before in sorted(unordered):
+            if both := common(trace.events[before].elements, event.elements):
                 yield before, at, both
-        accesses[place].append(at)
-        if event.kind == STORE:
-            stores[place].append(at)
+        places, numbers = place.setdefault((event.rank, event.kind), ([], []))
+        places.append(at)
+        numbers.append(made[event.rank])
 
 
 def common(a, b):

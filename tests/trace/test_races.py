@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import collectlab as cl
+from collectlab.kernels import two_phase
 from collectlab.trace import Trace
 from collectlab.trace.order import clocks
 
@@ -150,3 +151,20 @@ def test_windows_of_one_name_and_different_shapes_or_dtypes_are_told_apart():
     for other, dtype in ((8, np.int64), (4, np.int32)):
         assert cl.simulate(program, other, dtype, ranks=2).trace.races() == []
     assert len(cl.simulate(program, 4, np.int64, ranks=2).trace.races()) == 1
+
+
+def test_a_long_run_without_a_race_is_not_gone_through_pair_by_pair():
+    class Counted(list):
+        looks = 0
+
+        def __getitem__(self, at):
+            Counted.looks += 1
+            return super().__getitem__(at)
+
+    def program(ctx, x, calls):
+        for _ in range(calls):
+            two_phase.all_reduce(ctx, x)
+
+    trace = cl.simulate(program, np.ones(6), 100, ranks=3).trace
+    trace.events = Counted(trace.events)
+    assert trace.races() == [] and Counted.looks <= len(trace.events)
