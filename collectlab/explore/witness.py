@@ -5,14 +5,14 @@ it; the other access then comes first, since nothing makes it wait. That is one 
 schedule (see fabric/simulated.py), so runs with one delay are tried before runs with two. Random schedules follow.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import count, pairwise
 
 import numpy as np
 
 from collectlab.explore.schedules import frozen, outcome
-from collectlab.fabric.simulated import Simulation, checked, delayed, simulate
+from collectlab.fabric.simulated import ENDLESS, IDLE, LONG, Simulation, checked, delayed, simulate
 from collectlab.trace.events import LOAD, STORE, Event, spell
 from collectlab.trace.races import Race, key, pairs
 
@@ -74,18 +74,20 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
     in_order = differs(step_by_step, right) is None
     orders = _orders(step_by_step.trace) if in_order else {}
     tried, harmful = 0, []
-    for run in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED)):
+    for run in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED), _most_idle(step_by_step)):
         tried += 1
         turned = _turned(run.trace, race, orders) if differs(run, right) is not None else None
         if turned is not None:
             step, late, others = turned
             harmful.append((others, tried, run, _harmed(run, right, step), step, late))
-        alone = any(found[0] == 1 for found in harmful)
-        if alone or tried == tries or (harmful and tried == harmful[0][1] + _FURTHER):
+        enough = any(others == 1 or _endless(run, rank) for others, _, run, rank, *_ in harmful)
+        if enough or tried == tries or (harmful and tried == harmful[0][1] + _FURTHER):
             break
     if not harmful:
         return Witness(race, tried)
     _, _, run, rank, step, late = min(harmful, key=lambda found: found[:2])
+    if rank in run.errors:
+        run = simulate(program, *args, ranks=ranks, schedule=run.schedule)  # of a loop that waits: in full length
     at = run.trace.events[step]
     return Witness(race, tried, run.schedule, step, at, late, rank, _ended(run, rank), right[rank])
 
@@ -110,12 +112,23 @@ class _Counted(Simulation):
         self.turns.append(rank)
 
 
-def _candidates(program, args, ranks, race, most):
+def _most_idle(run):
+    """After how many steps without a notification a loop of the program is taken to wait for ever.
+
+    While one rank looks again and again, the others go on every LONG steps; this is enough for each of them to make
+    more steps than in all of `run`, in which the ranks went in step.
+    """
+    steps = Counter(event.rank for event in run.trace.events)
+    return min(IDLE, run.nranks * 2 * (max(steps.values(), default=0) + LONG))
+
+
+def _candidates(program, args, ranks, race, most, most_idle):
     """Runs under one schedule after another: those that turn races round, `most` of them, and random ones."""
     todo, seen, given = deque([()]), set(), 0
     while todo and given < most:
         delays = todo.popleft()
         counted = _Counted(ranks, delayed(delays))
+        counted.most_idle = most_idle
         run = counted.run(program, args)
         if not delays:
             run.schedule = delayed([max(1, len(counted.turns))])  # a delay at the last step changes nothing
@@ -129,7 +142,9 @@ def _candidates(program, args, ranks, race, most):
                 seen.add(further)
                 todo.append(further)
     for schedule in count():
-        yield simulate(program, *args, ranks=ranks, schedule=schedule)
+        drawn = Simulation(ranks, schedule)
+        drawn.most_idle = most_idle
+        yield drawn.run(program, args)
 
 
 def _steps(trace, turns):
@@ -221,6 +236,10 @@ def _differing(got, want, size=None):
     return ~np.isclose(got, want, rtol=0, atol=bound, equal_nan=True)
 
 
+def _endless(run, rank):
+    return ENDLESS in str(run.errors.get(rank))
+
+
 def _ended(run, rank):
     if rank in run.errors:
         return run.errors[rank]
@@ -229,6 +248,8 @@ def _ended(run, rank):
 
 def _difference(holds, instead, near):
     """What a rank ends with, and what it should, in few words: arrays from where they part."""
+    if isinstance(holds, Exception) and ENDLESS in str(holds):
+        return f"never comes back ({ENDLESS})", "going on"
     if isinstance(holds, Exception):
         return f"raises {type(holds).__name__}: {holds}", "going on"
     if isinstance(holds, str) and holds == "stuck":

@@ -26,6 +26,7 @@ from collectlab.trace import Trace, deadlock
 MOST_RANKS = 64
 LONG = 200  # steps after which others go on too, where a rank would go on until it waits
 IDLE = 50_000  # steps without a notification after which a loop that waits is given up
+ENDLESS = "it waits in a loop for a value that no rank stores"
 _HERE = os.path.dirname(__file__)
 
 
@@ -82,6 +83,8 @@ def delayed(steps):
 
 class Simulation(Fabric):
     """One run of a program on simulated ranks."""
+
+    most_idle = IDLE
 
     def __init__(self, nranks, schedule=None, traced=True, array_module="numpy"):
         super().__init__(nranks, traced)
@@ -180,10 +183,10 @@ class Simulation(Fabric):
         """Before every step: let the schedule decide who goes on."""
         self.stand(rank)
         self.idle += 1
-        if self.idle > IDLE:
+        if self.idle > self.most_idle:
             raise RuntimeError(
-                f"rank {rank}: {IDLE:,} accesses have been made since a rank last notified another or ended: "
-                "it waits in a loop for a value that no rank stores; wait for a notification instead"
+                f"rank {rank}: {self.most_idle:,} accesses have been made since a rank last notified another or "
+                f"ended: {ENDLESS}; wait for a notification instead"
             )
 
     def stand(self, rank):

@@ -5,7 +5,7 @@ import pytest
 
 import collectlab as cl
 from collectlab.explore import every_schedule, witness
-from collectlab.fabric.simulated import delayed, delays
+from collectlab.fabric.simulated import IDLE, delayed, delays
 
 
 def two_phases(reused):
@@ -159,3 +159,41 @@ def test_a_loop_that_waits_for_a_store_goes_on_when_it_comes_and_is_given_up_whe
         assert cl.simulate(program, True, ranks=2, schedule=schedule).ok
     report = cl.simulate(program, False, ranks=2).report()
     assert "rank 0 raised RuntimeError" in report and "waits in a loop for a value that no rank stores" in report
+
+
+def polled(ctx):
+    """Everyone waits, in a loop, until its left neighbour has come to the very phase that it is in itself."""
+    phase = ctx.window("phase", 1, np.int64)
+    phase.store(np.array([0]))
+    ctx.barrier(ctx.signals("s", rows=1), 0)
+    for number in (1, 2):
+        phase.store(np.array([number]))
+        while phase.remote_load((ctx.rank - 1) % ctx.nranks)[0] != number:
+            pass
+
+
+@pytest.mark.parametrize("nranks", (2, 3))
+def test_a_loop_that_misses_its_value_is_the_harm_and_no_further_schedule_is_tried(nranks):
+    """A phase that has passed is never seen; the tries are cut short, and the replay is not."""
+    found = witness(polled, ranks=nranks, race=cl.simulate(polled, ranks=nranks, schedule=1).trace.races()[0])
+    assert found and found.tried <= 10
+    assert f"rank {found.rank} then never comes back (it waits in a loop for a value" in str(found)
+    run = cl.simulate(polled, ranks=nranks, schedule=found.schedule)
+    assert f"{IDLE:,} accesses have been made" in str(run.errors[found.rank]) == str(found.holds)
+    assert run.trace.events[found.step].line == found.event.line
+
+
+def test_looks_in_a_loop_are_not_cut_short_where_the_value_comes():
+    """One rank makes many steps, alone and without a notification, before it stores what the others wait for."""
+
+    def program(ctx, steps):
+        window, own = ctx.window("w", 1, np.int64), ctx.window("own", 1, np.int64)
+        if ctx.rank == 0:
+            for _ in range(steps):
+                own.load()
+            window.store(np.array([5]))
+        else:
+            while window.remote_load(0)[0] != 5:
+                pass
+
+    assert not witness(program, 2_000, ranks=3, tries=4)
