@@ -65,7 +65,7 @@ class Exercise:
     why       one sentence that says why the right answer is right
     mistakes  in the order in which they are tried, at least five
     options   the names, or letter -> statement, that an answer chooses from
-    of        what a number counts, for example "elements"
+    of        what a number counts, for example "elements"; of names, where they are listed, if they are many
     length_is_asked  the length of the list is part of the question, and not said before a right answer
     is_slice         the answer is [start, stop]; slice(2, 4), range(2, 4) and "2:4" are read as that
     """

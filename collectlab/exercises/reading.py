@@ -24,7 +24,7 @@ def expected_kind(expected, options=(), of="", length_is_asked=False):
             f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
         )
     if isinstance(expected, str):
-        return f"one of {_list(map(repr, options))}"
+        return f"one of {of or _list(map(repr, options))}"
     if isinstance(expected, tuple):
         return f"a list of {len(expected)} names, each one of {_list(map(repr, options))}"
     array = np.asarray(expected)

@@ -188,6 +188,10 @@ def test_the_lines_of_a_source_are_numbered_as_reports_cite_them():
     lines = failures.source(10).splitlines()
     assert lines[0].endswith("def case_10(ctx, x):") and lines[0].startswith(" 1  ")
     assert "result.store(total, mine)" in lines[one.line("result.store(") - 1]
+    mended = failures.source(10, mended=True).splitlines()
+    assert sorted(line[4:] for line in mended) == sorted(line[4:] for line in lines)
+    at = one.line("result.store(") - 1
+    assert mended[at - 1 : at + 1] == [f"{at:2d}  {lines[at][4:]}", f"{at + 1:2d}  {lines[at - 1][4:]}"]
     with pytest.raises(ValueError, match="case\\(5\\): one of 1, 2, 3, 4, 6"):
         failures.case(5)
 

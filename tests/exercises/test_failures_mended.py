@@ -1,5 +1,4 @@
-"""The exercises of the failure lab: right mends, wrong ones that have a name, and what the answers of "
-"the drill get."""
+"""The exercises of the failure lab: right mends, wrong ones that have a name, and what the drill's answers get."""
 
 from itertools import pairwise, permutations
 
@@ -64,8 +63,9 @@ def not_at_all(ctx, signals, row):
 
 
 def two_phases(
-    cut=uneven, first=by_ctx, second=by_ctx, row=1, late=False, base=np.zeros_like, owners=None, collect=True
-):
+    cut=uneven, first=by_ctx, second=by_ctx, row=1, late=False, base=np.zeros_like, owners=None, collect=True,
+    lay=np.concatenate,
+):  # fmt: skip
     """A two-phase all-reduce in which one thing is changed."""
 
     def program(ctx, x):
@@ -82,7 +82,7 @@ def two_phases(
             second(ctx, signals, row)
         if owners:
             order = owners(ctx.rank, ctx.nranks)
-            return np.concatenate([result.remote_load(owner, chunks[owner]) for owner in order])
+            return lay([result.remote_load(owner, chunks[owner]) for owner in order])
         y = base(x)
         for owner in range(ctx.nranks) if collect else [ctx.rank]:
             y[chunks[owner]] = result.remote_load(owner, chunks[owner])
@@ -144,6 +144,23 @@ def one_phase(ctx, x):
     return y
 
 
+def own_first(rank, nranks):
+    return [(rank + step) % nranks for step in range(nranks)]
+
+
+def past_the_last(ctx, x):
+    """Case 3 without % ctx.nranks: the chunks themselves say that there is no such one."""
+    chunks, signals = Partition.uneven(x.size, ctx.nranks), ctx.signals("rows", rows=2)
+    data, result = ctx.window("data", x.size, x.dtype), ctx.window("result", x.size, x.dtype)
+    mine = chunks.slice(ctx.rank)
+    data.store(x)
+    ctx.barrier(signals, 0)
+    result.store(sum(data.remote_load(peer, mine) for peer in range(ctx.nranks)), mine)
+    ctx.barrier(signals, 1)
+    owners = [ctx.rank + step for step in range(ctx.nranks)]
+    return np.concatenate([result.remote_load(owner % ctx.nranks, chunks.slice(owner)) for owner in owners])
+
+
 def refuses(ctx, x):
     if x.size % ctx.nranks:
         raise ValueError("the ranks do not divide the length")
@@ -176,12 +193,14 @@ WRONG = {
         "too much": one_phase,
     },
     "mend_3": {
-        "own first": two_phases(owners=lambda rank, nranks: np.roll(range(nranks), -rank).tolist()),
+        "own first": two_phases(owners=own_first),
         "own last": two_phases(owners=lambda rank, nranks: np.roll(range(nranks), -rank - 1).tolist()),
         "backwards": two_phases(owners=lambda rank, nranks: range(nranks)[::-1]),
         "the other way round": two_phases(
             owners=lambda rank, nranks: [(rank - k) % nranks for k in range(nranks)]
         ),
+        "sorted": two_phases(owners=own_first, lay=lambda parts: np.sort(np.concatenate(parts))),
+        "no such chunk": past_the_last,
         "own chunk only": two_phases(collect=False),
         "chunk too early": two_phases(late=True),
         "too much": one_phase,
@@ -212,6 +231,24 @@ def test_a_wrong_mend_is_told_what_is_wrong(name, mistake):
     verdict = exercise(WRONG[name][mistake])
     assert not verdict and verdict.mistake == mistake, verdict.text
     assert next(one.message for one in exercise.mistakes if one.name == mistake) in verdict.text
+
+
+@pytest.mark.parametrize(
+    "lay",
+    (
+        lambda parts: np.sort(np.concatenate(parts))[::-1],
+        lambda parts: np.concatenate(sorted(parts, key=lambda part: part[:1].tolist())),
+        lambda parts: np.concatenate(sorted(parts, key=lambda part: part.max(initial=0))),
+    ),
+)
+def test_no_way_to_sort_puts_chunks_in_their_places(lay):
+    assert not failures.mend_3(two_phases(owners=own_first, lay=lay))
+
+
+def test_an_index_error_is_cited_at_the_line_of_the_program():
+    text = failures.mend_3(past_the_last).text
+    assert "in <listcomp>" in text or "in past_the_last" in text, text
+    assert "chunks.slice(owner)" in text and "raise IndexError" not in text, text
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -260,6 +297,7 @@ def test_the_sums_of_case_5_differ_at_element_1_alone():
 def test_the_drill_names_each_cause_and_says_of_the_others_how_they_would_show(number):
     exercise = getattr(failures, f"cause_of_{number}")
     assert exercise(exercise.expected.upper())
+    assert exercise(...).text == "no answer yet: put one of the causes in the table in the place of the three dots."
     said = [exercise(option) for option in exercise.options if option != exercise.expected]
     assert not any(said) and len({verdict.text for verdict in said}) == len(said) >= 5
     assert [verdict.mistake for verdict in said] == [

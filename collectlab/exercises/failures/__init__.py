@@ -12,7 +12,7 @@ import numpy as np
 from collectlab import explore, semantics
 from collectlab.exercises.exercise import Exercise, Mistake
 from collectlab.exercises.failures.catalogue import CASES
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, digits_out_of_order
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.layout import Partition
 
@@ -25,9 +25,10 @@ def case(number):
     raise ValueError(f"case({number!r}): one of {', '.join(str(one.number) for one in CASES)} is accepted")
 
 
-def source(number):
-    """The source of that case, each line with its number, as reports cite it."""
-    lines = case(number).source.splitlines()
+def source(number, mended=False):
+    """The source of that case, or of its mend, each line with its number; reports cite those of the case."""
+    one = case(number)
+    lines = (one.mended_source if mended else one.source).splitlines()
     return "\n".join(f"{at:2d}  {line}".rstrip() for at, line in enumerate(lines, 1))
 
 
@@ -47,8 +48,7 @@ def diagnosis(number):
 
 
 def report(number):
-    """How the case was run, and the first finding of its diagnosis without the mend that it proposes, as "
-    "text."""
+    """How the case was run, and the first finding of its diagnosis without the mend that it proposes, as text."""
     one, found = case(number), diagnosis(number)
     calls = "one call" if one.calls == 1 else f"{one.calls} calls on the same windows"
     head = f"case {number}: all-reduce ({one.op}) on {one.ranks} ranks, {one.count} elements, {calls}"
@@ -293,7 +293,7 @@ mend_2 = KernelExercise(
         KernelMistake(
             "beyond the end",
             _fails("leaves the"),
-            "a chunk ends behind the last element. Rounded up, the last chunks have to be shorter, or empty.",
+            "a chunk ends beyond the last element. Rounded up, the last chunks have to be shorter, or empty.",
         ),
         KernelMistake(
             "refused",
@@ -331,12 +331,23 @@ mend_3 = KernelExercise(
             lambda xs: _in_order(xs, lambda rank: [(rank - step) % len(xs) for step in range(len(xs))]),
             "the owners are counted down from the rank. The order is to be the same on all ranks.",
         ),
+        ProgramMistake(
+            "sorted",
+            lambda xs: [np.sort(sum(xs))] * len(xs),
+            "the elements are sorted by size. Each belongs where its index says, be it large or small.",
+        ),
+        KernelMistake(
+            "no such chunk",
+            _fails("IndexError"),
+            "there is no such chunk. The numbers of the owners go round: take them % ctx.nranks.",
+        ),
         _ZEROS_ELSEWHERE,
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
+    inputs=digits_out_of_order,
     budget=_two_chunks,
-    ranks=(3, 2, 5, 7, 1),  # two ranks cannot tell one turn from the other
+    ranks=(3, 2, 4, 5, 7, 1),  # two ranks cannot tell one turn from the other
 )
 
 mend_4 = KernelExercise(
@@ -466,6 +477,7 @@ def _cause(number, cause):
         f"Which cause explains the report of case {number}?",
         expected=cause,
         options=tuple(_CAUSES),
+        of="the causes in the table",
         why=case(number).cause[0].lower() + case(number).cause[1:],
         mistakes=tuple(Mistake(name, name, said) for name, said in others.items()),
     )

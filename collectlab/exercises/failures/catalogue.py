@@ -44,8 +44,8 @@ class Case:
         return _compiled(self.source, f"case {self.number}", f"case_{self.number}")
 
     @property
-    def mended(self):
-        """The kernel as it should be."""
+    def mended_source(self):
+        """The source of the kernel as it should be."""
         source = self.source
         for old, new in self.mend:
             if source.count(old) != 1:
@@ -53,7 +53,12 @@ class Case:
                     f"case {self.number}: mend: {old!r} stands {source.count(old)} times in its source"
                 )
             source = source.replace(old, new)
-        return _compiled(source, f"case {self.number}, mended", f"case_{self.number}")
+        return source
+
+    @property
+    def mended(self):
+        """The kernel as it should be."""
+        return _compiled(self.mended_source, f"case {self.number}, mended", f"case_{self.number}")
 
     def line(self, piece):
         """The line of the source in which `piece` begins, counted from 1; it stands there once."""
@@ -436,7 +441,7 @@ CASES = (
     Case(
         32,
         "There is one slot for all calls: a fast peer posts its next packets over those that have not been "
-        "taken. Who waits for exactly their flag then waits for ever.",
+        "taken. A rank that waits for exactly their flag then waits for ever.",
         "race",
         ("data",),
         mend=(
@@ -446,6 +451,6 @@ CASES = (
         ),
         cites=("packets.post(", "packets.take("),
         calls=2,
-        seen_in="vLLM#8410",
+        seen_in="vLLM#8558",
     ),
 )
