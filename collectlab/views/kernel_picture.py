@@ -117,6 +117,10 @@ class KernelPicture:
         elif acting:
             first, second = self._lane_words(acting[0])
             face = palette.tint(group[0], 0.2)
+            if group[0] in waiting:
+                peers = listed([e.peer for e in waiting[group[0]]])
+                second = [f"then waits for {peers}", f"waits for {peers}", "waits"]
+                edge, line, dash = _FRAMES["waits"]
         elif group[0] in waiting:
             waits = waiting[group[0]]
             first, second = ["waits"], [f"for {listed([e.peer for e in waits])}", f"row {waits[0].row}"]

@@ -221,8 +221,11 @@ class KernelPlayer(SteppedView):
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
         if kinds <= {"empty"} and kind in ("written", "mixed") and self.states.unknown:
             return "written", ["stored", "st."] if kind == "written" else ["in part"], None, 0
-        many = span(counts)
-        return kind, [f"{many} of {self.nranks}", many], None, sum(counts) / len(counts) / self.nranks
+        if "rubbish" in {kind, *kinds}:
+            return "rubbish", ["some never written", "some unwritten", "some unset"], None, 0
+        many = span(counts) if "mixed" not in {h.kind for h in held} else f"at most {max(counts)}"
+        texts = [f"{many} of {self.nranks}", many.replace("at most ", "≤ ")]
+        return kind, texts, None, sum(counts) / len(counts) / self.nranks
 
     def _words(self, holding):
         ranks, n = listed(holding.ranks), len(holding.ranks)
@@ -238,24 +241,30 @@ class KernelPlayer(SteppedView):
             "partial": [f"{ranks} ({n} of {self.nranks})", ranks, f"{n}/{self.nranks}"],
             "whole": [f"all {self.nranks}", "all"] if self.nranks > 1 else ["rank 0"],
             "none": ["no rank's", "none"],
-            "rubbish": ["never written", "unwritten", "???"],
+            "rubbish": ["never written", "unwritten", "unset"],
             "mixed": [f"differs: {ranks}" if n else "differs", "differs", "≠"],
             "written": [f"stored by {ranks}", f"by {ranks}", f"by {n}"],
         }[holding.kind]
 
     def signal_of(self, name, row, group):
-        """(arrived, awaited, marks, frame) of a signal row of some ranks."""
-        arrived = awaited = 0
+        """(arrived, awaited, marks, frame) of a signal row of some ranks.
+
+        A wait that is over is shown until something of the next one on that row arrives or is waited for.
+        """
+        arrived, awaited, passed = 0, 0, True
         marks, waiting = [0] * self.nranks, self.states.waiting(self._step)
-        for owner in group:
-            for writer in range(self.nranks):
-                count = self.states.count(owner, name, row, writer, self._step)
-                needed = self.states.needed(owner, name, row, writer, self._step)
-                awaited += needed > 0
-                arrived += count >= needed > 0
-                marks[writer] = int(count >= max(needed, 1))
         here = [rank for rank, waits in waiting.items() if (waits[0].name, waits[0].row) == (name, row)]
-        passed = all(self.states.passed(owner, name, row, self._step) for owner in group)
+        for owner in group:
+            at = [(owner, name, row, writer, self._step) for writer in range(self.nranks)]
+            cells = [(self.states.count(*cell), *self.states.needed(*cell)) for cell in at]
+            again = owner in here or any(count > last for count, last, following in cells if following)
+            over = not again and any(last for _, last, _ in cells)
+            passed = passed and over
+            for writer, (count, last, following) in enumerate(cells):
+                need = last if over else following or last
+                awaited += need > 0
+                arrived += count >= need > 0
+                marks[writer] = int(count >= max(need, 1))
         frame = "waits" if {*here} & {*group} else "passed" if passed else "arrived" if any(marks) else "none"
         return arrived, awaited, marks if len(group) == 1 else None, frame
 

@@ -269,14 +269,10 @@ class States:
         return self._when((owner, name, row, writer), step, 0)
 
     def needed(self, owner, name, row, writer, step):
-        """What the owner's next wait there asks for, or its last if there is no next; 0 if it never waits there."""
+        """What the owner's last wait there asked for, and what its next one will ask for; 0 where there is none."""
         waits = self._waits.get((owner, name, row, writer), ())
-        return next((at_least for at, at_least in waits if at > step), waits[-1][1] if waits else 0)
-
-    def passed(self, owner, name, row, step):
-        """Whether the owner has waited on that row, and will not again."""
-        last = [waits[-1][0] for w in range(self.nranks) if (waits := self._waits.get((owner, name, row, w)))]
-        return bool(last) and max(last) <= step
+        at = bisect_right(waits, step, key=lambda wait: wait[0])
+        return waits[at - 1][1] if at else 0, waits[at][1] if at < len(waits) else 0
 
     def waiting(self, step):
         """The ranks that cannot go on: rank -> the waits, as Events, whose notifications are missing."""

@@ -247,7 +247,7 @@ def test_a_run_that_failed_half_way():
     view.set(step=view.last)
     assert run.report() in view.text()
     assert "rank 0 waits for rank 1, row 1" in view.text() and "1 of 2, waits here" in view.text()
-    assert {"raised", "ValueError", "failed"} <= {*labels(view)}
+    assert {"raised", "ValueError", "failed", "for 1", "then waits for 1"} <= {*labels(view)}
 
 
 def test_an_empty_trace_is_said():
@@ -259,6 +259,19 @@ def test_an_empty_trace_is_said():
         view = views.kernel_player(run)
         assert view.last == 0 and "Nothing was traced" in view.text() and view.png()
         assert any("Nothing was traced" in text for text in labels(view))
+
+
+def test_a_barrier_that_is_called_again_begins_anew():
+    def twice(ctx, x):
+        return MESH.all_reduce(ctx, MESH.all_reduce(ctx, x))
+
+    view = player(twice, 2)
+    first, _, third, _ = view.states.barriers()
+    words = {step: view.set(step=step).text() for step in (first, third - 2, third - 1, third)}
+    assert '"mesh" row 0  1 of 1, passed  1 of 1, passed' in words[first]
+    assert '"mesh" row 0  1 of 1, passed  1 of 1, passed' in words[third - 2]
+    assert '"mesh" row 0  1 of 1          1 of 1' in words[third - 1]
+    assert '"mesh" row 0  1 of 1, passed  1 of 1, passed' in words[third]
 
 
 def test_a_trace_alone_shows_who_stored():
@@ -367,6 +380,17 @@ def test_many_ranks_are_aggregated_and_it_is_said(nranks, misplaced):
     assert "Aggregated: some rows stand for several chunks." in view.text()
     assert misplaced(view.figure()) == []
     assert len(view.text()) < 20_000
+
+
+def test_aggregated_cells_do_not_claim_more_than_they_know():
+    view = player(broken, 18, count=36)
+    view.set(step=view.last)
+    assert "some never written" in view.text()
+    right = player(TWO.all_reduce, 17, count=34)
+    right.set(step=right.last)
+    table = right.text().partition('window "two_phase.result"')[2].partition("returned")[0]
+    # a row is two chunks, of which a rank holds one; the 17th rank and chunk stand alone
+    assert table.count("at most 17 of 17") == 8 and table.count("all 17") == 1
 
 
 @pytest.mark.parametrize(
