@@ -103,7 +103,9 @@ def _lines(got, want, call, count):
             continue
         chunks = Partition.uneven(len(want[one.rank]) // width, nranks)
         for part in _by_chunk(one, chunks):
-            text = str(part).partition(": ")[2] + _stands(part, chunks)
+            text = str(part).partition(": ")[2]
+            if stands := _stands(part, chunks):  # says what they should hold, and in fewer words
+                text = f"{text.rpartition('; ')[0]}; {stands}"
             said.setdefault((part.start, part.stop, text), []).append(part.rank)
     for (start, stop, text), ranks in list(said.items()):
         for rank in ranks[:] if _OWN in text else ():
@@ -151,7 +153,7 @@ def _stands(one, chunks):
     )
     if None in (belongs, stands) or belongs == stands:
         return ""
-    return f"; chunk {stands} stands where chunk {belongs} belongs"
+    return f"chunk {stands} stands where chunk {belongs} belongs"
 
 
 def names(ranks, nranks):

@@ -88,7 +88,7 @@ WRONG = {
     "rank 0 twice": ("wrong", "every rank, elements 0:8: hold rank 0's elements 0:8 twice"),
     "divided": ("wrong", "every rank: divided by the number of ranks once too often"),
     "result not written": ("wrong", "every rank, elements 0:2: hold memory that nobody has written"),
-    "chunks turned": ("wrong", "hold the sum of everyone's elements 2:4; chunk 0 stands where chunk 1 belongs"),
+    "chunks turned": ("wrong", "2:4: hold the sum of everyone's elements 0:2; chunk 0 stands where chunk 1 belongs"),
     "no gather": ("wrong", "every rank, elements 0:8: hold only its own contribution"),
     "too short": ("wrong", "every rank, element 7: does not exist"),
     "stores into its input": ("wrong", "hold no sum of identified elements"),
