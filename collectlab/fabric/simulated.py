@@ -116,9 +116,16 @@ class Simulation(Fabric):
                 self.queue.remove(rank)
                 self.queue.append(rank)
         waiting = {rank: self._waiting(rank) for rank in sorted(self.blocked)}
+        self.pause = self._gone
         for rank in waiting:
             self.lets[rank].throw(GreenletExit)
+            self.results[rank] = None
+            self.errors.pop(rank, None)
         return SimulatedRun(program, args, self, waiting)
+
+    def _gone(self, rank):
+        """In the place of pause: what a rank does on its way out, in a finally, is no step of the run."""
+        raise GreenletExit
 
     def _go_on(self, rank):
         """Let `rank` go on; comes back when this one is to."""

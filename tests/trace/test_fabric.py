@@ -108,3 +108,25 @@ def test_a_rank_that_leaves_by_sys_exit_ends_itself_only():
     run = cl.simulate(program, ranks=3)
     assert run.results == [0, None, 2] and run.status == "failed"
     assert "rank 1 raised SystemExit: no input" in run.report()
+
+
+@pytest.mark.parametrize("schedule", (None, 3, -2))
+def test_what_a_rank_does_on_its_way_out_of_a_deadlock_does_not_undo_it(schedule):
+    def program(ctx):
+        signals, window = ctx.signals("s", rows=1), ctx.window("w", 1, np.int64)
+        try:
+            signals.wait(1 - ctx.rank, 0, 1)
+        finally:
+            window.store([1])
+            signals.notify(1 - ctx.rank, 0)
+
+    def stubborn(ctx):
+        try:
+            ctx.signals("s", rows=1).wait(1 - ctx.rank, 0, 1)
+        except BaseException:
+            return "through"
+
+    for broken in (program, stubborn):
+        run = cl.simulate(broken, ranks=2, schedule=schedule)
+        assert run.stuck == {0: (1, "s", 0, 1), 1: (0, "s", 0, 1)} and run.status == "failed"
+        assert run.results == [None, None] and run.trace.events == [] and run.errors == {}
