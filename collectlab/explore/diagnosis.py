@@ -172,6 +172,8 @@ def _races(run, seek):
 def _wrong(got, want, sizes=None, *how):
     """What is wrong with results; got[rank][call] and want[rank][call] are arrays."""
     calls = len(want[0])
+    if other := _no_arrays(got, want):
+        return [Finding(WRONG, "\n".join(other))]
     said, wrong = {}, []
     for rank, ys in enumerate(want):
         for call in range(calls):
@@ -195,6 +197,29 @@ def _wrong(got, want, sizes=None, *how):
     else:
         more = []
     return [Finding(WRONG, "\n".join(lines + [f"    {line}" for line in more]))]
+
+
+def _no_arrays(got, want):
+    """What is returned in the place of arrays, or of another dtype."""
+    said = {}
+    for rank, (ys, rights) in enumerate(zip(got, want, strict=True)):
+        for y, right in zip(ys, rights, strict=True):
+            if not isinstance(right, np.ndarray):
+                continue
+            if y is None:
+                text = "None instead of an array: is there a return?"
+            elif not isinstance(y, np.ndarray):
+                text = f"a {type(y).__name__} instead of an array"
+            elif y.dtype != right.dtype:
+                text = f"an array of {y.dtype} instead of {right.dtype}"
+            else:
+                continue
+            ranks = said.setdefault(text, [])
+            ranks += [rank] * (rank not in ranks)
+    return [
+        f"{names(ranks, len(want))} return{'s' if len(ranks) in (1, len(want)) else ''} {text}"
+        for text, ranks in said.items()
+    ]
 
 
 def _call(call, calls):
