@@ -3,8 +3,6 @@
 import linecache
 import os
 import re
-import sysconfig
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -15,11 +13,7 @@ from collectlab.exercises.exercise import Verdict
 from collectlab.exercises.on_ranks import listed
 from collectlab.fabric.per_rank import per_rank
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_KERNELS = os.path.join(_PACKAGE, "kernels", "")
-_NOT_THE_PROGRAMS = tuple(
-    os.path.join(path, "") for path in (_PACKAGE, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-)
+_KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
 
 
 def digits(nranks, count):
@@ -240,17 +234,8 @@ def _look(program, case, schedule, calls):
     if run.errors:  # one rank's will do; what the others waited for follows from it
         end = (i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line))
         report = report[: next(end, None)]
-        own = _own_line(run.errors[min(run.errors)])
-        report = [own if own and line.startswith("    line ") else line for line in report]
     kind, text = "raised" if run.errors else "deadlock", "\n".join(report)
     return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, None, calls, [], run.trace.events)
-
-
-def _own_line(error):
-    """The innermost line of the program itself, and none of what it calls; None where there is no such line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [at for at in frames if not at.filename.startswith(_NOT_THE_PROGRAMS)]
-    return f"    line {own[-1].lineno}, in {own[-1].name}:  {own[-1].line}" if own else None
 
 
 def _harm(program, case, calls, race):

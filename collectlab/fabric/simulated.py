@@ -12,6 +12,7 @@ import copy
 import operator
 import os
 import random
+import sysconfig
 import traceback
 
 import numpy as np
@@ -27,7 +28,9 @@ MOST_RANKS = 64
 LONG = 200  # steps after which others go on too, where a rank would go on until it waits
 IDLE = 50_000  # steps without a notification after which a loop that waits is given up
 ENDLESS = "it waits in a loop for a value that no rank stores"
-_HERE = os.path.dirname(__file__)
+_HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "")
+_INSTALLED = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))
 
 
 def simulate(program, *args, ranks=4, schedule=None, trace=True):
@@ -244,6 +247,12 @@ class Simulation(Fabric):
         self.pause(rank)  # what is there now may be gone before it is read
 
 
+def _own(error):
+    """The places of the program itself that led to the error, outermost first; a kernel of the package is one too."""
+    places = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith(_HERE)]
+    return [at for at in places if not at.filename.startswith((_PACKAGE, *_INSTALLED))] or places
+
+
 class SimulatedRun:
     """What a simulation left: the surface of a Run, without processes and without a directory.
 
@@ -296,8 +305,7 @@ class SimulatedRun:
         lines = [f"{self.status}: {self.program} on {self.nranks} simulated ranks"]
         groups = {}  # the same error at the same place is told once
         for rank, error in sorted(self.errors.items()):
-            own = [at for at in traceback.extract_tb(error.__traceback__) if os.path.dirname(at.filename) != _HERE]
-            places = [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in own[-1:]]
+            places = [f"    line {at.lineno}, in {at.name}:  {at.line}" for at in _own(error)[-1:]]
             groups.setdefault((type(error).__name__, *places), []).append(rank)
         for (kind, *places), (rank, *others) in groups.items():
             lines += [f"rank {rank} raised {kind}: {self.errors[rank]}", *places]

@@ -153,6 +153,23 @@ def test_a_fault_is_named(fault):
     assert found.run.nranks == 4 and str(found[0]) == found[0].text
 
 
+def test_an_error_is_cited_at_the_line_of_the_program_that_led_to_it():
+    """Neither a line of the package that it calls, nor one of NumPy."""
+
+    def no_such_chunk(ctx, x):
+        return x[Partition.uneven(x.size, ctx.nranks).slice(ctx.rank + 1)]
+
+    def no_such_axis(ctx, x):
+        return np.concatenate([np.roll(x, 1, axis=3)])
+
+    for program, line in ((no_such_chunk, "slice(ctx.rank + 1)]"), (no_such_axis, "np.roll(x, 1, axis=3)])")):
+        text = str(diagnose(program, inputs(2, 4)))
+        number = program.__code__.co_firstlineno + 1
+        assert f"    line {number}, in {program.__name__}:  return " in text and line in text, text
+    text = str(diagnose(cl.kernels.mesh.all_reduce, inputs(2, 4), "no such op"))
+    assert "    line " in text and "raised" in text, "a kernel of the package is cited too"
+
+
 def test_an_input_that_has_changed_is_named():
     found = found_in("stores into its input")
     assert found.kinds == ["wrong", "wrong"] and "rank 0, call 1, has changed its own input: [" in found[1].text
