@@ -423,7 +423,14 @@ CASES = (
         "Asking for the signals is what counts a generation: rank 0 asks twice a call, and from the second "
         "call on it waits for signals that nobody will give.",
         "deadlock",
-        ("rank 0 waits for rank 1", "at least 3", "it is 2", "ask for the signals", "generation 3"),
+        (
+            "rank 0 waits for rank 1",
+            "at least 3",
+            "it is 2",
+            "row 0 of rank 0 twice",
+            "ask for the signals",
+            "generation 3",
+        ),
         mend=(("{ctx.signals('rows', rows=2).generation}", "{rows.generation}"),),
         calls=2,
     ),
