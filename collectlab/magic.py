@@ -11,6 +11,7 @@ ranks print, and the value of the last expression, is shown once where it is the
 where it is not. `%ranks` says what is running; `%ranks stop` ends it.
 """
 
+import os
 import sys
 
 from IPython.core.error import UsageError
@@ -112,7 +113,9 @@ class RanksMagics(Magics):
         for rank, (name, message, places) in errors.items():
             lines = [f"raised {name}: {message}"]
             for file, line, function, text in places if with_places else ():
-                where = f"{self._labels.get(file, file)}, line {line}"
+                if file.startswith(_FABRIC):
+                    continue
+                where = f"{self._labels.get(file, os.path.basename(file))}, line {line}"
                 lines.append(f"    {where}{'' if function == '<module>' else f', in {function}'}:  {text}")
             texts[rank] = "\n".join(lines)
         return "\n".join(f"{_names(ranks, nranks)} {text}" for text, ranks in _alike(texts))
@@ -135,6 +138,7 @@ class RanksMagics(Magics):
         return started
 
 
+_FABRIC = os.path.join(os.path.dirname(__file__), "fabric", "")  # where in there an error is raised tells nothing
 _LOST = "the ranks were ended: the next %%ranks cell starts new ones, without what the cells had made"
 
 

@@ -102,6 +102,15 @@ def test_an_error_names_the_cells_and_lines_and_leaves_the_ranks_alive(cell):
         cell("nowhere")
 
 
+def test_an_error_in_a_kernel_names_the_lines_of_the_cell_and_of_the_kernel(cell):
+    cell("import numpy as np\nfrom collectlab.kernels import mesh")
+    with pytest.raises(CellFailed) as failed:
+        cell("mesh.all_reduce(ctx, np.ones(3 + rank))")
+    assert "window(\"mesh.data\", (3,), float64): in its place rank 1 asks for" in failed.value.details
+    places = [line.split(", line ")[0] for line in failed.value.details.splitlines() if line.startswith("    ")]
+    assert places == [f"    cell {cell.number}", "    mesh.py"] * 3
+
+
 def test_an_error_that_leaves_others_waiting_ends_the_ranks_and_says_so(cell):
     with pytest.raises(CellFailed) as failed:
         cell("gone = 1\nif rank == 1:\n    raise ValueError('not I')\ncomm.barrier()")
