@@ -88,7 +88,8 @@ def _whole(rows):
     """As identified elements; what is no whole number cannot be read, and what nobody has written neither."""
     finite = np.where(np.isfinite(rows), rows, 0.5)
     whole = np.rint(finite)
-    near = np.isclose(finite, whole, rtol=1e-12, atol=1e-6).all(axis=-1, keepdims=True)
+    near = np.isclose(finite, whole, rtol=1e-12, atol=1e-6) & (np.abs(whole) < 2.0**62)
+    near = near.all(axis=-1, keepdims=True)
     words = np.where(near, whole, _UNREADABLE)
     return np.where(np.isnan(rows), _UNWRITTEN, words).astype(np.int64).reshape(-1)
 
