@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -140,6 +141,35 @@ def test_every_state_counts_what_the_events_say(name):
     assert states.waiting(len(states.steps)) == {}
 
 
+def push(ctx, x):
+    """Every rank stores its vector into its right neighbour's window."""
+    window, signals = ctx.window("inbox", x.size, x.dtype), ctx.signals("s", rows=1)
+    right = (ctx.rank + 1) % ctx.nranks
+    window.remote_store(right, x)
+    signals.notify(right, 0)
+    signals.wait((ctx.rank - 1) % ctx.nranks, 0, 1)
+    return window.load()
+
+
+def test_what_is_pushed_is_moved_and_seen():
+    view = player(push, 3, count=2).set(step=1)
+    assert view.states.moved(1).tolist() == [[0, 0, 16], [16, 0, 0], [0, 16, 0]]
+    assert [card.nbytes for card in view.states.measured(1)] == [16] * 3
+    name, (row,) = view.states.blocks[1]
+    assert name == "inbox" and [view.states.holding(name, row, rank, 1).ranks for rank in range(3)] == [[2], [0], [1]]
+    assert {"→ rank 1", "← 2", "← 0", "← 1"} <= {*labels(view)}
+
+
+def test_what_was_loaded_is_forgotten_at_the_next_store():
+    def twice(ctx, x):
+        return MESH.all_reduce(ctx, MESH.all_reduce(ctx, x))
+
+    view = player(twice, 2)
+    (row,) = dict(view.states.blocks)[LOADED]
+    held = [view.states.holding(LOADED, row, 0, step).shares for step in range(view.last + 1)]
+    assert [shares for shares, _ in groupby(held)] == [(), (1, 0), (1, 1), (), (1, 1), (2, 2)]
+
+
 def test_who_waits_is_who_cannot_go_on():
     def late(ctx):
         signals = ctx.signals("s", rows=2)
@@ -230,7 +260,12 @@ def test_a_rank_that_is_in_twice_is_said():
 def test_the_player_goes_to_the_race():
     run = cl.simulate(broken, np.arange(16.0), ranks=4)
     view = views.kernel_player(run).first_race()
-    race = view.states.first_race
+    race, complete = view.states.first_race, {}
+    for each in run.trace.races():
+        ends = [i for i, e in enumerate(run.trace.events) if e is each.first or e is each.second]
+        complete[max(ends)] = each
+    assert race is not None and race == complete[min(complete)]
+    assert min(complete) in view.states.steps[view.states.race_step - 1]
     assert race in run.trace.races() and race.first in view.did(view.settings["step"])[race.first.rank]
     assert str(race) in view.text() and "Here the first race is complete." in view.caption()
     shown = labels(view)
