@@ -8,26 +8,24 @@ import pytest
 from PIL import Image
 
 import collectlab as cl
+from collectlab.kernels import mesh, two_phase
 
-PICTURE = Path(__file__).parents[2] / "notebooks" / "pictures" / "ownership.png"
-XS = [np.array([1, 2, 3, 4], np.int32), np.array([10, 20, 30, 40], np.int32)]
+PICTURE = Path(__file__).parents[2] / "notebooks" / "pictures" / "kernel-player.png"
+XS = [np.arange(16, dtype=np.float32) + rank for rank in range(4)]
 COMMAND = "python tests/views/test_committed_picture.py"
 
 
-def reduce_scatter(ctx, x):
-    return cl.kernels.two_phase.reduce_scatter(ctx, x)
-
-
-def picture(operation, results):
-    devices = cl.layout.RankMap(["A", "B"])
-    return cl.views.ownership(operation, XS, results=results, rank_map=devices).png()
+def picture(kernel, step):
+    """A step of an all-reduce on four real ranks: PNG."""
+    run = cl.run(kernel.all_reduce, cl.per_rank(XS), ranks=4, device="cpu")
+    assert run.ok, run.report()
+    cards = [kernel.all_reduce_cost(4, 16, 4, rank) for rank in range(4)]
+    return cl.views.kernel_player(run, cards, f"{kernel.__name__.split('.')[-1]}.all_reduce", step=step).png()
 
 
 def drawn():
-    """The ownership of a reduce-scatter on two ranks, after the run: PNG."""
-    run = cl.run(reduce_scatter, cl.per_rank(XS), ranks=2, device="cpu")
-    assert run.ok, run.report()
-    return picture("reduce_scatter", run.results)
+    """Two phases, in the middle of the first."""
+    return picture(two_phase, 6)
 
 
 def pixels(png):
@@ -45,17 +43,9 @@ def test_it_is_what_the_view_draws_today():
     assert same, f"{PICTURE.name} is not what the view draws today; draw it anew, look at it, commit it: {COMMAND}"
 
 
-@pytest.mark.parametrize(
-    ("operation", "results"),
-    [
-        ("reduce_scatter", [[11, 22], [33, 43]]),
-        ("reduce_scatter", [[33, 44], [11, 22]]),
-        ("all_reduce", [[11, 22, 33, 44]] * 2),
-    ],
-)
-def test_another_picture_is_found(operation, results):
-    other = picture(operation, [np.array(result, np.int32) for result in results])
-    assert differ(pixels(PICTURE.read_bytes()), pixels(other))
+@pytest.mark.parametrize(("kernel", "step"), ((two_phase, 5), (two_phase, 7), (mesh, 6)))
+def test_another_picture_is_found(kernel, step):
+    assert differ(pixels(PICTURE.read_bytes()), pixels(picture(kernel, step)))
 
 
 if __name__ == "__main__":
