@@ -16,6 +16,7 @@ _LONG = 0.2  # seconds after which a wait is told to others
 _YIELDS = 20_000  # looks, each after giving it up, before a rank sleeps between two of them; some 10 ms
 _ARENA = 1 << 20  # bytes of each rank: small windows lie side by side in one of MPI's, of which there are some 2,000
 _SMALL = _ARENA // 16
+_SHARED = "/dev/shm"  # where Linux keeps the memory that ranks share
 _RANKS_PER_HOST = "COLLECTLAB_RANKS_PER_HOST"  # a variable: so many ranks in turn are taken for those of one host
 
 
@@ -129,6 +130,18 @@ class _Windows(Fabric):
         self.opened.free()
 
 
+def _have_room(nbytes, nranks):
+    """MemoryError where the host's shared memory cannot hold that: MPI takes it, and the first store would crash."""
+    if nranks > 1 and nbytes > _ARENA and os.path.isdir(_SHARED):  # of an arena little may be used
+        there = os.statvfs(_SHARED)
+        free = there.f_bavail * there.f_frsize
+        if nbytes * nranks > free:
+            raise MemoryError(
+                f"windows of {nbytes >> 20} MiB on each of {nranks} ranks of one host: {_SHARED} has "
+                f"{free >> 20} MiB free; take smaller windows or more of it (in a container: docker run --shm-size=1g)"
+            )
+
+
 class _Opened:
     """What a fabric has taken from MPI."""
 
@@ -165,6 +178,7 @@ class SharedWindows(_Windows):
 
     def _open(self, nbytes):
         """Memory of so many bytes on each rank: the buffers, by rank."""
+        _have_room(nbytes, self.nranks)
         window = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self.comm))
         return [self.opened.array(window.Shared_query(peer)[0]) for peer in range(self.nranks)]
 
@@ -235,6 +249,7 @@ class OneSided(_Windows):
 
     def _open(self, nbytes):
         """Memory of so many bytes on each rank: a window, and the buffers of this host, by rank."""
+        _have_room(nbytes, self._host.size)
         shared = self._keep(MPI.Win.Allocate_shared(nbytes, 1, comm=self._host))
         buffers = {mate: shared.Shared_query(at)[0] for at, mate in enumerate(self._mates)}
         window = self._keep(MPI.Win.Create(buffers[self.comm.rank], 1, comm=self.comm))

@@ -1,5 +1,7 @@
 """What windows and signals refuse, in the same words on every fabric, instead of something else, or a crash."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -83,3 +85,10 @@ def test_a_number_of_ranks_on_a_host_that_is_none_is_refused(n, monkeypatch):
     monkeypatch.setenv("COLLECTLAB_RANKS_PER_HOST", n)
     done = cl.run(lambda ctx: ctx.window("w", 1, "int8").shape, ranks=1, device="cpu")
     assert f"COLLECTLAB_RANKS_PER_HOST is '{n}': a number of ranks is accepted" in done.report()
+
+
+def test_a_window_that_shared_memory_cannot_hold_is_refused_before_a_store_crashes():
+    there = os.statvfs("/dev/shm")
+    size = there.f_blocks * there.f_frsize // 2 + 1  # both ranks' together is more than there is at all
+    done = cl.run(lambda ctx, n: ctx.window("w", n, np.int8).shape, size, ranks=2, device="cpu")
+    assert "MemoryError: windows of" in done.report() and "docker run --shm-size" in done.report()
