@@ -137,8 +137,8 @@ def _have_room(nbytes, nranks):
         free = there.f_bavail * there.f_frsize
         if nbytes * nranks > free:
             raise MemoryError(
-                f"windows of {nbytes >> 20} MiB on each of {nranks} ranks of one host: {_SHARED} has "
-                f"{free >> 20} MiB free; take smaller windows or more of it (in a container: docker run --shm-size=1g)"
+                f"windows of {nbytes >> 20} MiB on each of {nranks} ranks of one host: {free >> 20} MiB are free in "
+                f"{_SHARED}; take smaller windows, or give it more (in a container: docker run --shm-size=1g)"
             )
 
 
