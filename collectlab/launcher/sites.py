@@ -14,6 +14,7 @@ The variable COLLECTLAB_SITES names a folder with more of them, which come first
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,9 @@ def python(site):
     if not site.python:
         return sys.executable
     path = os.path.expanduser(os.path.expandvars(site.python))
-    why = "it was not found" if not os.access(path, os.X_OK) else _unfit(path)
+    if unset := re.search(r"\$\{?(\w+)", path):
+        raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; the variable {unset[1]} is not set")
+    why = _unfit(path) if os.access(path, os.X_OK) else "it was not found"
     if why:
         raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; {path}: {why}")
     return path

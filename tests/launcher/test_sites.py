@@ -80,7 +80,8 @@ def test_an_unknown_site_names_those_there_are(name):
 @pytest.mark.parametrize(
     ("python", "said"),
     (
-        ("$NOWHERE/bin/python", "it was not found"),
+        ("$NOWHERE/bin/python", "the variable NOWHERE is not set"),
+        ("{tmp}/nowhere/python", "/nowhere/python: it was not found"),
         ("{tmp}/broken", "it does not start: no such luck"),
         ("{tmp}/old", "it is Python 3.6, and programs come from Python 3."),
         ("{tmp}/bare", "it lacks mpi4py, cloudpickle"),
