@@ -156,7 +156,8 @@ class Traffic(SteppedView):
 
     def caption(self):
         moved = number_of(int(self._between().sum()), "byte")
-        return f"{self._state().capitalize()}; {moved} between ranks. {self.verdict()}"
+        verdict = f" {self.verdict()}" if self._settings["step"] == self.last else ""
+        return f"{self._state().capitalize()}; {moved} between ranks.{verdict}"
 
     def text(self):
         matrix, own, predicted = self._grouped(), self._own(), self._predictions()
@@ -243,10 +244,12 @@ class Traffic(SteppedView):
         drawing.label(_MARGIN, 50, fitting(["    ".join(about)], room, 10), 10, colour=palette.QUIET)
         wrong = bool(self.differences()) or self.status != "done"
         ink, weight = (palette.WRONG, "bold") if wrong else (palette.INK, "normal")
-        drawing.label(_MARGIN, 72, fitting([self.verdict()], room, 10, weight), 10, weight, ink)
+        ended = self._settings["step"] == self.last
+        drawing.label(_MARGIN, 72, fitting([self.verdict() if ended else ""], room, 10, weight), 10, weight, ink)
         self._matrix(drawing, matrix, wide, tall, size, text)
         self._strip(drawing, below)
-        notes = ["hatched, in brackets: read from its own window, in no sum"] * (n == self.nranks)
+        own = n == self.nranks and self._own().any()
+        notes = ["hatched, in brackets: read from its own window, in no sum"] * bool(own)
         notes += [f"{unit} are rounded to three digits; the text has every byte"] * bool((matrix % size).any())
         y = below + _STRIP + 14
         drawing.label(_MARGIN, y, fitting(["    ".join(notes)], room, 9), 9, colour=palette.QUIET)
@@ -258,10 +261,10 @@ class Traffic(SteppedView):
         numbers = {*map(int, matrix.flat), *map(int, matrix.sum(axis=0))}
         sums = [*matrix.sum(axis=1), matrix.sum(), *self._predictions()]
         for unit in _UNITS:
-            words = {_in(n, unit[1], "") for n in numbers}
+            words = {_drawn(n, unit[1]) for n in numbers}
             if len(self._groups) == self.nranks:
-                words |= {f"({_in(n, unit[1], '')})" for n in self._own()}
-            if max(width_of(_in(n, unit[1]), 9, "bold") for n in sums) > _SUM - 10:
+                words |= {f"({_drawn(n, unit[1])})" for n in self._own()}
+            if max(width_of(_drawn(n, unit[1]), 9, "bold") for n in sums) > _SUM - 10:
                 continue
             for text in (9, 8, 7):
                 if max(width_of(word, text, "bold") for word in words) <= wide - 3:
@@ -284,15 +287,15 @@ class Traffic(SteppedView):
             x, y = left + (i + 0.5) * wide, _TOP + (i + 0.5) * tall
             drawing.label(_MARGIN, y, down[i], 9, "bold")
             drawing.label(x, _TOP - 12, across[i], head, "bold", align="center")
-            drawing.label(x, foot, _in(matrix[:, i].sum(), size, ""), text, "bold", align="center")
-            drawing.label(right, y, _in(matrix[i].sum(), size), 9, "bold", align="right")
+            drawing.label(x, foot, _drawn(matrix[:, i].sum(), size), text, "bold", align="center")
+            drawing.label(right, y, _drawn(matrix[i].sum(), size), 9, "bold", align="right")
             for j in range(n):
                 at = left + j * wide, _TOP + i * tall, wide, tall
                 if i == j and n == self.nranks:
                     self._own_cell(drawing, i, *at, size, text)
                 else:
                     self._cell(drawing, matrix[i, j], int(matrix.max()), *at, size, text)
-        drawing.label(right, foot, _in(matrix.sum(), size), 9, "bold", align="right")
+        drawing.label(right, foot, _drawn(matrix.sum(), size), 9, "bold", align="right")
         if self.cards:
             self._predicted(drawing, right + _SUM, tall, size)
 
@@ -301,7 +304,7 @@ class Traffic(SteppedView):
         wrong = {rank for rank, field, *_ in self.differences() if field == "nbytes"}
         drawing.label(x, _TOP - 12, "card", 9, align="right")
         for i, (group, nbytes) in enumerate(zip(self._groups, self._predictions(), strict=True)):
-            word, y = _in(nbytes, size), _TOP + (i + 0.5) * tall
+            word, y = _drawn(nbytes, size), _TOP + (i + 0.5) * tall
             ink, weight = palette.QUIET, "normal"
             if wrong & {*group}:
                 ink, weight = palette.WRONG, "bold"
@@ -313,14 +316,14 @@ class Traffic(SteppedView):
         share = (1 + int(7 * int(nbytes) / most)) / 16 if nbytes else 0
         face, ink = (palette.tint(0, share), palette.INK) if nbytes else (palette.PAPER, palette.QUIET)
         drawing.box(x, y, wide, tall, face, palette.LINE, 0.8)
-        drawing.label(x + wide / 2, y + tall / 2, _in(nbytes, size, ""), text, colour=ink, align="center")
+        drawing.label(x + wide / 2, y + tall / 2, _drawn(nbytes, size), text, colour=ink, align="center")
 
     def _own_cell(self, drawing, rank, x, y, wide, tall, size, text):
         drawing.box(x, y, wide, tall, palette.PAPER, palette.LINE, 0.8, hatch="////")
         kept = self._own()[rank]
         if kept:
             drawing.box(x + 3, y + tall / 2 - 8, wide - 6, 16, palette.PAPER, layer=4)
-            word = f"({_in(kept, size, '')})"
+            word = f"({_drawn(kept, size)})"
             drawing.label(x + wide / 2, y + tall / 2, word, text, colour=palette.QUIET, align="center")
 
     def _strip(self, drawing, y):
@@ -372,14 +375,19 @@ def _payload(results):
     return [] if None in sizes else sizes
 
 
-def _in(nbytes, size=1, comma=","):
+def _in(nbytes, size=1):
     """A number of bytes in a unit of so many, rounded to three digits where it does not come out even."""
     nbytes = int(nbytes)
     if nbytes % size == 0:
-        return format(nbytes // size, comma)
+        return f"{nbytes // size:,}"
     value = nbytes / size
     digits = max(0, 3 - len(str(int(value)))) if value >= 1 else 3
-    return format(value, f"{comma}.{digits}f") if value >= 0.0005 else "<0.001"
+    return f"{value:,.{digits}f}" if value >= 0.0005 else "<0.001"
+
+
+def _drawn(nbytes, size):
+    """The same in the matrix of a picture, where there is no room for commas."""
+    return _in(nbytes, size).replace(",", "")
 
 
 def _span(numbers, size=1):
