@@ -130,3 +130,9 @@ def test_what_a_rank_does_on_its_way_out_of_a_deadlock_does_not_undo_it(schedule
         run = cl.simulate(broken, ranks=2, schedule=schedule)
         assert run.stuck == {0: (1, "s", 0, 1), 1: (0, "s", 0, 1)} and run.status == "failed"
         assert run.results == [None, None] and run.trace.events == [] and run.errors == {}
+
+
+def test_a_program_that_asks_for_mpi_in_the_simulator_is_told_that_there_is_none():
+    report = _fails(lambda ctx: ctx.comm.allreduce(ctx.rank))
+    assert "ctx.comm is MPI's, and None in the simulator: use windows and signals here" in report
+    assert "ctx.comm is MPI's" not in _fails(lambda ctx: ctx.window("w", 1, np.int64).nothing)
