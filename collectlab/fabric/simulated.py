@@ -309,7 +309,7 @@ class SimulatedRun:
             groups.setdefault((type(error).__name__, *places), []).append(rank)
         for (kind, *places), (rank, *others) in groups.items():
             lines += [f"rank {rank} raised {kind}: {self.errors[rank]}", *places]
-            if kind == "AttributeError" and "'NoneType'" in str(self.errors[rank]) and "comm" in "".join(places):
+            if getattr(self.errors[rank], "obj", self) is None and self.errors[rank].name.lower() in _OF_MPI:
                 lines.append("    ctx.comm is MPI's, and None in the simulator: use windows and signals here")
             lines += [f"    and so did {deadlock.names(others)}"] if others else []
         if self.stuck:
