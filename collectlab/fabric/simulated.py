@@ -29,6 +29,8 @@ LONG = 200  # steps after which others go on too, where a rank would go on until
 IDLE = 50_000  # steps without a notification after which a loop that waits is given up
 ENDLESS = "it waits in a loop for a value that no rank stores"
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OF_MPI = """allgather allgatherv allreduce alltoall barrier bcast gather ibarrier irecv isend rank recv reduce
+    reduce_scatter reduce_scatter_block scan scatter send size split""".split()
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "")
 _INSTALLED = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))
 
