@@ -11,18 +11,25 @@ def reduce(ctx, window, part, op, out):
     """Fill `out` with the reduction of `part` of everyone's `window`, in rank order; loads once from each rank."""
     add = combine(ctx, op)
     views = [window.remote_view(peer, part) for peer in range(ctx.nranks)]
-    if ctx.nranks == 1:
-        out[:] = views[0]
-        return
     step = TILE // window.dtype.itemsize
-    for at in range(0, out.size, step):
-        tile = slice(at, at + step)
-        total = out[tile]
-        add(views[0][tile], views[1][tile], out=total)
-        for view in views[2:]:
-            add(total, view[tile], out=total)
+    if out.size <= step:
+        _accumulate(add, views, out)
+    else:
+        for at in range(0, out.size, step):
+            tile = slice(at, at + step)
+            _accumulate(add, [view[tile] for view in views], out[tile])
     if op == "avg":
         out[:] = finish(ctx, op, out)
+
+
+def _accumulate(add, views, total):
+    """Fill `total` with the views, one after another."""
+    if len(views) == 1:
+        total[:] = views[0]
+        return
+    add(views[0], views[1], out=total)
+    for view in views[2:]:
+        add(total, view, out=total)
 
 
 def combine(ctx, op):
