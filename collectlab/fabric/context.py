@@ -2,8 +2,6 @@
 
 from functools import cached_property
 
-import numpy as np
-
 
 class Context:
     """What a rank knows, and what it can do beside computing.
@@ -52,6 +50,8 @@ class Context:
 
     def packets(self, name, slots, count, dtype):
         """Packets of that name: so many slots, each for `count` elements of `dtype` from every peer."""
+        import numpy as np  # here, as a rank that uses no windows starts without it, in half the time
+
         from collectlab.fabric.packets import Packets, words_for
 
         name = f"{name}[{slots} x {count} {np.dtype(dtype)}]"  # other sizes are other packets, with laps of their own

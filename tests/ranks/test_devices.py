@@ -156,3 +156,9 @@ def test_an_unknown_device_names_the_three_that_are_known(bad):
 def test_a_rank_map_of_another_size_is_refused(bad):
     with pytest.raises(ValueError, match=rf"rank_map places {len(bad)} ranks?, but ranks=2"):
         cl.run(where, ranks=2, rank_map=bad)
+
+
+def test_a_rank_starts_without_numpy_and_cupy():
+    """They take as long to import as all the rest of its start."""
+    run = cl.run(lambda ctx: [name for name in ("numpy", "cupy") if name in __import__("sys").modules], ranks=2)
+    assert run.results == [[], []]
