@@ -20,6 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from collectlab.launcher import cells
 from collectlab.launcher.ranks import launch
+from collectlab.trace import deadlock
 
 
 class CellFailed(Exception):
@@ -187,8 +188,4 @@ def _alike(texts):
 
 
 def _names(ranks, n):
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) == n:
-        return f"all {n} ranks"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return f"all {n} ranks" if len(ranks) == n > 1 else deadlock.names(ranks)

@@ -56,6 +56,17 @@ class Mistake:
         return self.message(value) if callable(self.message) else self.message
 
 
+def takes(letter, message, does_not="hold"):
+    """The Mistake of naming a statement that does not hold (or follow) among those that do."""
+    said = f"{letter} does not {does_not}. {message}"
+    return Mistake(f"takes {letter}", lambda letters: letter in letters, said)
+
+
+def lacks(letter, message):
+    """The Mistake of leaving out a statement that holds."""
+    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, message)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """A question with one right answer. Call it with an answer: it returns a Verdict, and never raises.

@@ -1,7 +1,7 @@
 """Exercises of notebook 05: one phase, the mesh."""
 
 from collectlab import semantics
-from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
 from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh
@@ -101,15 +101,6 @@ mesh_all_reduce = KernelExercise(
 )
 
 
-def _names(letter, message):
-    """The mistake of taking a statement that does not hold for one that does."""
-    return Mistake(f"takes {letter}", lambda letters: letter in letters, f"{letter} does not hold. {message}")
-
-
-def _lacks(letter, message):
-    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, message)
-
-
 same_bits = Exercise(
     "A mesh adds float32, and each rank begins with its own array. Which statements hold?",
     expected=frozenset("acd"),
@@ -125,13 +116,13 @@ same_bits = Exercise(
     why="x + y and y + x round alike, so two ranks agree; from three on, a sum begun elsewhere is rounded elsewhere. "
     "Integers are not rounded, and ranks that add the same numbers in the same order do the same.",
     mistakes=(
-        _names("b", "Rank 0 adds (x0 + x1) + x2, rank 2 adds (x2 + x0) + x1. Each sum in brackets is rounded."),
-        _names("e", "It is rounded after each addition, like any other order."),
-        _names("f", "All have loaded the same three arrays. What differs is the order in which they add."),
-        _names("g", "The same additions in the same order give the same bits in both places."),
-        _lacks("a", "There is another one that holds: on two ranks only the sides of one plus sign differ."),
-        _lacks("c", "There is another one that holds: what happens to a sum when nothing is rounded?"),
-        _lacks("d", "There is another one that holds: think of ranks that all do the same additions in one order."),
+        takes("b", "Rank 0 adds (x0 + x1) + x2, rank 2 adds (x2 + x0) + x1. Each sum in brackets is rounded."),
+        takes("e", "It is rounded after each addition, like any other order."),
+        takes("f", "All have loaded the same three arrays. What differs is the order in which they add."),
+        takes("g", "The same additions in the same order give the same bits in both places."),
+        lacks("a", "There is another one that holds: on two ranks only the sides of one plus sign differ."),
+        lacks("c", "There is another one that holds: what happens to a sum when nothing is rounded?"),
+        lacks("d", "There is another one that holds: think of ranks that all do the same additions in one order."),
     ),
 )
 

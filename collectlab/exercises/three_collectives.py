@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab import semantics
-from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
 from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
 
 A = np.array([1, 2, 3, 4], np.int32)  # what rank 0 passes
@@ -154,17 +154,6 @@ gathered_shards = Exercise(
 )
 
 
-def _names(letter, message):
-    """The mistake of taking a statement that does not follow for one that does."""
-    return Mistake(
-        f"takes {letter}", lambda letters: letter in letters, f"{letter} does not follow. {message}"
-    )
-
-
-def _lacks(letter, message):
-    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, message)
-
-
 what_follows = Exercise(
     "Reduce-scatter, then all-gather, is logically all-reduce. Which statements follow from the definitions alone?",
     expected=frozenset("ad"),
@@ -180,13 +169,13 @@ what_follows = Exercise(
     why="the equivalence is about results: which values every rank holds at the end, and at the stage between. Time, "
     "traffic, memory, rounding and the library's inside are other questions.",
     mistakes=(
-        _names("b", "Two calls may each have to start and to wait; only a measurement compares times."),
-        _names("c", "The equivalence tells what comes out. How it is made, the library chooses."),
-        _names("e", "What is moved depends on the algorithm of each call, and results do not show it."),
-        _names("f", "Another order of additions may round differently; neither promises an order."),
-        _names("g", "Two stages may need a buffer between them, and an algorithm buffers of its own."),
-        _lacks("a", "One more holds: it is what equivalence of results means."),
-        _lacks("d", "One more holds: look at what reduce-scatter has left behind when it is done."),
+        takes("b", "Two calls may each have to start and to wait; only a measurement compares times.", "follow"),
+        takes("c", "The equivalence tells what comes out. How it is made, the library chooses.", "follow"),
+        takes("e", "What is moved depends on the algorithm of each call, and results do not show it.", "follow"),
+        takes("f", "Another order of additions may round differently; neither promises an order.", "follow"),
+        takes("g", "Two stages may need a buffer between them, and an algorithm buffers of its own.", "follow"),
+        lacks("a", "One more holds: it is what equivalence of results means."),
+        lacks("d", "One more holds: look at what reduce-scatter has left behind when it is done."),
     ),
 )
 

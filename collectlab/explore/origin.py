@@ -13,6 +13,7 @@ from collectlab import provenance
 from collectlab.explore.witness import InStep
 from collectlab.fabric.per_rank import PerRank
 from collectlab.layout import Partition
+from collectlab.trace import deadlock
 
 _MOST = 8  # lines
 _UNREADABLE, _UNWRITTEN = -1, -2  # as every word of an element
@@ -161,5 +162,4 @@ def names(ranks, nranks):
     """ "rank 3", "ranks 0 and 2", or "every rank" where all of several are meant."""
     if len(ranks) == nranks > 1:
         return "every rank"
-    names = ", ".join(map(str, ranks[:-1]))
-    return f"ranks {names} and {ranks[-1]}" if names else f"rank {ranks[0]}"
+    return deadlock.names(ranks)
