@@ -52,8 +52,9 @@ def no_second_host():
         return "only root may make network namespaces"
     if shutil.which("ip") is None:
         return "this machine has no ip (iproute2)"
-    probe = subprocess.run(["ip", "netns", "add", "collectlab-probe"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "delete", "collectlab-probe"], capture_output=True)
+    name = f"collectlab-probe-{os.getpid()}"
+    probe = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
     return None if probe.returncode == 0 else probe.stderr.strip()
 
 
