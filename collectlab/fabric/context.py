@@ -28,8 +28,12 @@ class Context:
         self._log(text)
 
     def progress(self, done, total):
-        """Say how far this rank is: `done` of `total`, in any unit."""
-        self._progress(done, total)
+        """Say how far this rank is: `done` of `total`, in any unit; a total of 0 is one that is not known."""
+        try:
+            self._progress(float(done), float(total))
+        except (TypeError, ValueError):
+            said = f"progress(done={done!r}, total={total!r})"
+            raise TypeError(f"{said}: two numbers are accepted, such as progress(3, 10)") from None
 
     def window(self, name, shape, dtype):
         """The Window of that name: every rank calls this, with the same shape and dtype.

@@ -65,8 +65,10 @@ class Ranks:
         rank_program = ["-P", "-c", link.START.format(root=link.ROOT, module="worker")]
         self._command = sites.command(self.site, self.nranks, rank_program)
         self.places = None
+        self.note = None  # what there is to say about a start that takes long: str
         self._changed = threading.Condition()  # notified after each message; guards what follows
         self._link = self._last = self._looks = None
+        self._asked = self._glances = None  # the link on which a glance is under way; the last answer
         self._calm = 0  # how often the supervisor has said that there was nothing to interrupt
         self._runs = {}
 
@@ -129,9 +131,15 @@ class Ranks:
     def __exit__(self, *_):
         self.stop()
 
+    @property
+    def status(self):
+        """ "stopped", "starting", "running" or "ready"."""
+        if self._link is None:
+            return "stopped"
+        return "starting" if self.places is None else "running" if self._runs else "ready"
+
     def __repr__(self):
-        state = "stopped" if self._link is None else "starting" if self.places is None else "ready"
-        return f"Ranks({self.nranks}, device={self.device!r}: {state})"
+        return f"Ranks({self.nranks}, device={self.device!r}: {self.status})"
 
     # programs
 
@@ -214,6 +222,8 @@ class Ranks:
                     found._end(message)
             elif op == "looks":
                 self._looks = message
+            elif op == "glances":
+                self._asked, self._glances = None, message
             elif op == "launcher":  # others may have killed it before this process comes to look for what it leaves
                 self._leaves = [path.replace("{pid}", str(message["pid"])) for path in self.site.leaves]
             elif op == "calm":
@@ -256,6 +266,18 @@ class Ranks:
             there.tell(op="look", id=os.path.basename(found.path))
             self._changed.wait_for(lambda: self._looks is not None or found._final is not None, 2.0)
             return self._looks and self._looks["ranks"]
+
+    def _glance(self):
+        """What the supervisor says of the present run, or None where it does not answer in 0.3 s."""
+        with self._changed:
+            there = self._link
+            if there is None:
+                return None
+            if self._asked is not there:  # one that is slow is not asked again before it has answered
+                self._asked, self._glances = there, None
+                there.tell(op="glance")
+            self._changed.wait_for(lambda: self._asked is not there or self._link is not there, 0.3)
+            return self._glances if self._asked is None else None
 
     def _why(self):
         from collectlab.launcher import report

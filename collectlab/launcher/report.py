@@ -21,7 +21,7 @@ def text(spec, status, waits=(), told=()):
     lines = [_headline(spec, status, cause, first)]
     for group in _alike(ranks):
         if not any(ranks[i] is first for i in group) or cause.get("kind") not in ("rank failed", "no start"):
-            lines.append(f"{_names(group)} {_bad(ranks[group[0]], group)}")
+            lines.append(f"{names(group)} {_bad(ranks[group[0]], group)}")
         lines += _where_from(ranks[group[0]])
     lines += _disagreement(ranks)
     lines += waits
@@ -38,7 +38,7 @@ def _headline(spec, status, cause, first):
     kind = cause.get("kind")
     if kind in ("rank failed", "no start") and first:
         group = next(g for g in _alike(status["ranks"]) if any(status["ranks"][i] is first for i in g))
-        who = f"{_names(group)} {_bad(first, group)}"
+        who = f"{names(group)} {_bad(first, group)}"
         if kind == "no start":
             return f"failed: {on} did not start: {who}"
         return f"failed after {first['seconds']:.1f} s: {who}"
@@ -77,6 +77,11 @@ _BAD = {
         f"{were} lost: something killed the process that watches over {'it' if were == 'was' else 'one of them'}"
     ),
 }
+
+
+def ending(rank):
+    """How a rank ended, in words; "stopped" where it was ended from outside."""
+    return _bad(rank, [0]) if rank["state"] in _BAD else "stopped"
 
 
 def _bad(rank, group):
@@ -132,7 +137,7 @@ def _others(ranks, told, ended):
     for (doing, place), members in groups.items():
         seconds = max((ranks[i].get("where") or {}).get("seconds", 0.0) for i in members)
         words = {"were": "were", "their": "their"} if len(members) > 1 else {"were": "was", "their": "its"}
-        lines.append(f"{_names(members)} {doing.format(seconds=f'{seconds:.1f} s', **words)}{place}")
+        lines.append(f"{names(members)} {doing.format(seconds=f'{seconds:.1f} s', **words)}{place}")
     return lines
 
 
@@ -171,7 +176,7 @@ def _disagreement(ranks):
     for number, kinds in sorted(calls.items()):
         known = {kind for kind in kinds if kind[1] is not None}
         if len({kind[0] for kind in kinds}) > 1 or len(known) > 1:
-            said = "; ".join(f"{_names(who)} called {_call(*kind)}" for kind, who in kinds.items())
+            said = "; ".join(f"{names(who)} called {_call(*kind)}" for kind, who in kinds.items())
             return [f"the ranks disagree about their {_nth(number)} collective: {said}"]
     return []
 
@@ -220,7 +225,8 @@ def _place(frame):
     return f"{where}:  {frame['text']}" if frame["text"] else where
 
 
-def _names(ranks):
+def names(ranks):
+    """ "rank 3", "ranks 0, 1 and 3", "ranks 0 to 7"."""
     ranks = sorted(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {_list(ranks)}"
 

@@ -4,13 +4,16 @@ import base64
 import os
 import pickle
 import sys
+import threading
 import time
 import weakref
 
-from collectlab.launcher import objects, report, rundir, sweep
+from collectlab.launcher import glance, objects, report, rundir, sweep, terminal
 from collectlab.layout import Place, RankMap
 from collectlab.trace import Trace, deadlock
 
+beside = terminal.beside  # beside(run) shows it while a wait lasts, until .close(), or returns None; see notebook.py
+_CALM = 1.0  # seconds of a wait before that
 _open = weakref.WeakValueDictionary()  # the Runs that are in use in this process
 
 
@@ -72,7 +75,7 @@ class Run:
         ranks = self._ranks
         try:
             if ranks is not None:
-                ranks._wait_for(lambda: self._final is not None, timeout)
+                self._wait_beside(ranks, timeout)
             else:
                 while self._state() is None and (end is None or time.monotonic() < end):
                     time.sleep(0.02)  # another process runs it, which sends this one nothing
@@ -84,6 +87,25 @@ class Run:
             raise
         self._tell()
         return self
+
+    def _wait_beside(self, ranks, timeout):
+        """Wait; after a while, what the ranks do is shown where there is somebody to see it."""
+        end, first = (None, _CALM) if timeout is None else (time.monotonic() + timeout, min(timeout, _CALM))
+        if ranks._wait_for(lambda: self._final is not None, first):
+            return
+        shown = beside(self) if threading.current_thread() is threading.main_thread() else None
+        try:
+            ranks._wait_for(lambda: self._final is not None, end and max(0, end - time.monotonic()))
+        finally:
+            if shown is not None:
+                shown.close()
+
+    def glance(self):
+        """What each rank does now: a `Glance`, whose text `print` shows. It disturbs no rank.
+
+        Its `ranks` have, for each, its state, how far it is by `ctx.progress`, and the last lines that it printed.
+        """
+        return glance.Watch(self).glance()
 
     def _tell(self):
         if self._final is not None and self._final["status"] != "done" and not self._told:

@@ -57,7 +57,7 @@ class Record:
         struct.pack_into("<I", self._map, 8, 0)
 
     def progress(self, done, total):
-        self._progress = (float(done), float(total))
+        self._progress = (done, total)
         struct.pack_into("<dd", self._map, _FIXED.size - 16, *self._progress)
 
 

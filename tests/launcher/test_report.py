@@ -69,7 +69,7 @@ def test_singular_and_plural(n, words):
      ([7, 0, 2, 3, 4, 5], "ranks 0, 2 to 5 and 7")],
 )  # fmt: skip
 def test_ranks_in_words(numbers, words):
-    assert report._names(numbers) == words
+    assert report.names(numbers) == words
 
 
 @pytest.mark.parametrize(("n", "words"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"),
