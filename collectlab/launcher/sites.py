@@ -9,7 +9,8 @@
     keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
     [variables]  set for the ranks, unless the user has set them
 
-The variable COLLECTLAB_SITES names a folder with more of them, which come first.
+The variable COLLECTLAB_SITES names a folder with more of them, which come first. COLLECTLAB_SITE names the site that
+is taken where a program names none; without it that is "local".
 """
 
 import functools
@@ -60,16 +61,17 @@ def names():
 
 
 def find(name):
-    """The Site called `name` (None: local). ValueError names the sites there are, or what is wrong in its file."""
+    """The Site called `name` (None: the default). ValueError names those there are, or what is wrong in its file."""
+    named = "" if name is not None else " (the variable COLLECTLAB_SITE)"
     if name is None:
-        name = DEFAULT
+        name = os.environ.get("COLLECTLAB_SITE") or DEFAULT
     if isinstance(name, str) and os.path.basename(name) == name:
         for folder in _folders():
             path = os.path.join(folder, f"{name}.toml")
             if os.path.isfile(path):
                 return _read(name, path)
     known = ", ".join(map(repr, names()))
-    raise ValueError(f"site={name!r} is unknown; accepted: None or one of {known}")
+    raise ValueError(f"site={name!r}{named} is unknown; accepted: None or one of {known}")
 
 
 def _folders():

@@ -71,6 +71,17 @@ def test_a_file_that_is_wrong_is_named_with_what_is_accepted(folder, text, said)
     assert said in str(raised.value)
 
 
+def test_a_variable_names_the_site_that_is_taken_where_none_is_named(folder, monkeypatch):
+    folder("mine", LOCAL)
+    monkeypatch.setenv("COLLECTLAB_SITE", "mine")
+    assert (sites.find(None).name, sites.find("local").name) == ("mine", "local")
+    monkeypatch.setenv("COLLECTLAB_SITE", "moon")
+    with pytest.raises(ValueError, match=r"site='moon' \(the variable COLLECTLAB_SITE\) is unknown"):
+        cl.launch(2)
+    monkeypatch.setenv("COLLECTLAB_SITE", "")
+    assert sites.find(None).name == "local"
+
+
 @pytest.mark.parametrize("name", ("moon", "../local", "", 3, "local.toml"))
 def test_an_unknown_site_names_those_there_are(name):
     with pytest.raises(ValueError, match=r"site=.* is unknown; accepted: None or one of 'local', 'openmpi'"):
