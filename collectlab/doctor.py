@@ -10,30 +10,13 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 
 from collectlab.launcher import rundir, sites, sweep
+from collectlab.launcher.surroundings import FAULT, OK, WARNING, Finding, at_fault, shared_memory, temporary
 
-OK, WARNING, FAULT = "ok", "warning", "fault"
 _PATIENCE = 60  # seconds for whatever is tried
-_SOCKET_PATH = 107  # bytes that the path of a UNIX socket may have (unix(7))
-_SHARED = 64 << 20  # bytes in /dev/shm that four ranks with a few windows want
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line: what was looked at, "ok", "warning" or "fault", what was found, and what to do about it."""
-
-    what: str
-    state: str
-    found: str
-    cure: str = ""
-
-    def __str__(self):
-        line = f"{self.state:8}{self.what}: {self.found}"
-        return f"{line}\n        cure: {self.cure}" if self.cure else line
 
 
 def examine():
@@ -66,21 +49,34 @@ def _version(package):
 
 
 def mpi():
-    """Whether mpi4py's MPI and the mpiexec that starts it belong together: two ranks are started."""
-    cure = "./launch/lab installs both; by hand: python -m pip install mpich mpi4py"
+    """The MPI of the ranks where no site is named."""
+    return _two_ranks("MPI", sites.find(None))
+
+
+def open_mpi():
+    """The MPI of site "openmpi", where one is named."""
+    if not os.environ.get("COLLECTLAB_OPENMPI"):
+        return Finding("Open MPI", OK, "none named in COLLECTLAB_OPENMPI: only site='openmpi' wants it")
+    return _two_ranks("Open MPI", sites.find("openmpi"))
+
+
+def _two_ranks(what, site):
+    """Whether mpi4py's MPI and the launcher that starts it belong together: two ranks are started."""
+    cure = f"site {site.name!r} needs {site.needs}"
     try:
-        site = sites.find(None)
-        mpiexec = sites.command(site, 2, ["-c", _TWO_RANKS])
-    except FileNotFoundError as error:
-        return Finding("MPI", FAULT, str(error), cure)
-    tried = _try(mpiexec, env=sites.environment(site, {}))
+        words = sites.command(site, 2, ["-c", _TWO_RANKS])
+    except (OSError, ValueError) as error:
+        return Finding(what, FAULT, getattr(error, "found", str(error)), cure)
+    tried = _try(words, env=sites.environment(site, {}))
     if tried.returncode:
-        return Finding("MPI", FAULT, f"two ranks could not be started: {_last(tried)}", cure)
+        blamed = at_fault(tried.stdout + tried.stderr, cure)
+        found = f"two ranks could not be started: {_last(tried)}"
+        return Finding(what, FAULT, found, blamed[0].cure if blamed else cure)
     size, _, library = tried.stdout.partition("\n")[0].partition(" ")
     if size != "2":
-        said = f"{mpiexec[0]} started two processes, and each takes itself for the only rank: mpi4py uses {library}"
-        return Finding("MPI", FAULT, said, cure)
-    return Finding("MPI", OK, f"{library}; mpiexec at {mpiexec[0]}")
+        said = f"{words[0]} started two processes, and each takes itself for the only rank: mpi4py uses {library}"
+        return Finding(what, FAULT, said, cure)
+    return Finding(what, OK, f"{library}; {os.path.basename(words[0])} at {words[0]}")
 
 
 _TWO_RANKS = """
@@ -107,29 +103,6 @@ def user():
     if os.environ.get("OMPI_ALLOW_RUN_AS_ROOT") and os.environ.get("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         return Finding("user", OK, "root, and Open MPI is allowed to run as root")
     return Finding("user", OK, "root: MPICH takes it; Open MPI would want OMPI_ALLOW_RUN_AS_ROOT=1 and ..._CONFIRM=1")
-
-
-def shared_memory():
-    """Room for windows: MPI keeps them in /dev/shm."""
-    what, cure = "/dev/shm", "in a container: docker run --shm-size=1g; elsewhere: mount a larger tmpfs there"
-    if not os.access("/dev/shm", os.W_OK):
-        return Finding(what, FAULT, "cannot be written, so ranks cannot share windows", cure)
-    there = os.statvfs("/dev/shm")
-    free = there.f_bavail * there.f_frsize
-    state = OK if free >= _SHARED else WARNING
-    return Finding(what, state, f"{free >> 20} MiB are free", "" if state == OK else cure)
-
-
-def temporary():
-    """TMPDIR: MPI launchers put sockets there, whose paths have to be short."""
-    place = tempfile.gettempdir()
-    cure = "set TMPDIR to a short path that can be written, for example /tmp"
-    named = os.environ.get("TMPDIR", place)
-    if os.path.realpath(named) != os.path.realpath(place):
-        return Finding("TMPDIR", WARNING, f"{named} cannot be written: {place} is taken, by some programs", cure)
-    if len(os.fsencode(place)) > _SOCKET_PATH - 60:
-        return Finding("TMPDIR", WARNING, f"{place} is too long for the sockets of some MPI launchers", cure)
-    return Finding("TMPDIR", OK, place)
 
 
 def runs():
@@ -241,7 +214,8 @@ def browser():
 
 
 CHECKS = (
-    python, mpi, cores, user, shared_memory, temporary, runs, gpus, cuda_aware, slurm, ssh, jupyter, browser,
+    python, mpi, open_mpi, cores, user, shared_memory, temporary, runs, gpus, cuda_aware, slurm, ssh, jupyter,
+    browser,
 )  # fmt: skip
 
 

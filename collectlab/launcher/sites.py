@@ -3,7 +3,7 @@
     command      the words that start `{n}` processes; those of a rank follow them
     rank         the variable in which each process finds its rank
     local_rank   the variable in which it finds its rank on its host
-    needs        what is said when the first word of the command is not found
+    needs        what there has to be, and how one gets it: the cure that is named when something of it is missing
     python       the interpreter of the ranks, where it is not this one; $VARIABLES in it are filled in
     leaves       folders that a killed launcher leaves behind, with {pid}, its process, and {tmp}
     keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
@@ -52,6 +52,14 @@ _KINDS = {
     "variables": dict,
 }  # fmt: skip
 _OPTIONAL = {"python", "keep", "leaves", "variables"}
+
+
+class Lacking(FileNotFoundError):
+    """Something that a site needs is missing. `found` says what, `cure` what to do about it."""
+
+    def __init__(self, site, found):
+        self.found, self.cure = found, f"site {site.name!r} needs {site.needs}"
+        super().__init__(f"{self.cure}; {found}")
 
 
 def names():
@@ -103,15 +111,15 @@ def _read(name, path):
 
 
 def python(site):
-    """The interpreter of the ranks. FileNotFoundError when the one that the site names will not do."""
+    """The interpreter of the ranks. Lacking when the one that the site names will not do."""
     if not site.python:
         return sys.executable
     path = os.path.expanduser(os.path.expandvars(site.python))
     if unset := re.search(r"\$\{?(\w+)", path):
-        raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; the variable {unset[1]} is not set")
+        raise Lacking(site, f"the variable {unset[1]} is not set")
     why = _unfit(path) if os.access(path, os.X_OK) else "it was not found"
     if why:
-        raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; {path}: {why}")
+        raise Lacking(site, f"{path}: {why}")
     return path
 
 
@@ -137,13 +145,13 @@ def _unfit(path):
 def command(site, nranks, arguments):
     """The words that start `nranks` ranks, each Python with those arguments.
 
-    FileNotFoundError when the site's launcher is not installed.
+    Lacking when the site's launcher is not installed.
     """
     interpreter, program = python(site), site.command[0]
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if os.access(beside, os.X_OK) else shutil.which(program)
     if found is None:
-        raise FileNotFoundError(f"site {site.name!r} needs {site.needs}; {program} was not found")
+        raise Lacking(site, f"{program} was not found")
     return [found, *(word.replace("{n}", str(nranks)) for word in site.command[1:]), interpreter, *arguments]
 
 

@@ -10,7 +10,7 @@ from collections import namedtuple
 import pytest
 
 from collectlab import doctor
-from collectlab.launcher import sites, sweep
+from collectlab.launcher import sites, surroundings, sweep
 
 
 @pytest.fixture
@@ -66,14 +66,55 @@ def test_a_fault_makes_the_exit_code_1(monkeypatch, capsys):
     assert doctor.main() == 0
 
 
-def test_no_mpiexec_is_a_fault(monkeypatch):
-    def none(*_):
-        raise FileNotFoundError("mpiexec was not found")
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Let a site with this command be the one that is taken."""
 
-    monkeypatch.setattr(sites, "command", none)
+    def install(*command):
+        words = json.dumps([*command, "{n}"])
+        text = f'command = {words}\nrank = "R"\nlocal_rank = "L"\nneeds = "an MPI, by hand"\n'
+        (tmp_path / "faked.toml").write_text(text)
+        monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+        monkeypatch.setenv("COLLECTLAB_SITE", "faked")
+
+    return install
+
+
+def test_no_mpiexec_is_a_fault(site):
+    site("mpiexec-of-nowhere")
     finding = doctor.mpi()
-    assert (finding.state, finding.found) == ("fault", "mpiexec was not found")
-    assert "pip install mpich" in finding.cure
+    assert (finding.state, finding.found) == ("fault", "mpiexec-of-nowhere was not found")
+    assert finding.cure == "site 'faked' needs an MPI, by hand"
+
+
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    (
+        ("ModuleNotFoundError: No module named 'mpi4py'", "an MPI, by hand"),
+        ("ImportError: libmpi.so.12: cannot open shared object file: No such file", "an MPI, by hand"),
+        ("There are not enough slots available in the system", ":OVERSUBSCRIBE"),
+        ("something that nobody has met before", "an MPI, by hand"),
+    ),
+)
+def test_what_a_start_that_failed_printed_decides_the_cure(site, commands, said, cure):
+    commands(mpifake=f'echo "{said}" >&2; exit 1')
+    site("mpifake")
+    finding = doctor.mpi()
+    assert finding.state == "fault" and said in finding.found and cure in finding.cure
+
+
+def test_open_mpi_is_looked_at_where_one_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("COLLECTLAB_OPENMPI", raising=False)
+    assert doctor.open_mpi().state == "ok" and "none named" in doctor.open_mpi().found
+    monkeypatch.setenv("COLLECTLAB_OPENMPI", str(tmp_path))
+    finding = doctor.open_mpi()
+    assert finding.state == "fault" and f"{tmp_path}/bin/python: it was not found" in finding.found
+    assert "launch/sites/openmpi.toml" in finding.cure
+
+
+@pytest.mark.needs("Open MPI")
+def test_an_open_mpi_that_is_there_is_tried():
+    assert doctor.open_mpi().state == "ok" and doctor.open_mpi().found.startswith("Open MPI v5")
 
 
 def test_an_mpiexec_of_another_mpi_is_a_fault(monkeypatch):
@@ -128,16 +169,16 @@ def test_little_or_closed_shared_memory(monkeypatch):
 def test_a_temporary_folder_that_is_not_there(tmp_path, monkeypatch):
     for named, state in ((tmp_path, "ok"), (tmp_path / "gone", "warning")):
         monkeypatch.setenv("TMPDIR", str(named))
-        monkeypatch.setattr(doctor.tempfile, "tempdir", None)  # looked for anew
-        monkeypatch.setattr(doctor, "_SOCKET_PATH", 1000)
+        monkeypatch.setattr(surroundings.tempfile, "tempdir", None)  # looked for anew
+        monkeypatch.setattr(surroundings, "_SOCKET_PATH", 1000)
         assert doctor.temporary().state == state and (state == "ok" or str(named) in doctor.temporary().found)
 
 
 def test_a_long_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("TMPDIR", raising=False)
-    assert doctor.temporary().state == "ok" or len(doctor.tempfile.gettempdir()) > 47
+    assert doctor.temporary().state == "ok" or len(surroundings.tempfile.gettempdir()) > 47
     deep = tmp_path / ("d" * 60)
-    monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(deep))
+    monkeypatch.setattr(surroundings.tempfile, "gettempdir", lambda: str(deep))
     assert doctor.temporary().state == "warning" and str(deep) in doctor.temporary().found
 
 
@@ -198,6 +239,18 @@ def test_slurm_with_and_without_pmi2(commands, monkeypatch):
     commands(srun='[ "$1" = --version ] && echo slurm 22.05.8 || echo "none pmix"')
     finding = doctor.slurm()
     assert finding.state == "warning" and finding.found == "slurm 22.05.8, in an allocation, without pmi2"
+
+
+def test_ssh_is_named_where_it_is(commands, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.ssh().state == "ok" and "several hosts without Slurm" in doctor.ssh().found
+    commands(ssh="")
+    assert (doctor.ssh().state, doctor.ssh().found) == ("ok", str(tmp_path / "ssh"))
+
+
+def test_no_slurm_is_no_fault(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (doctor.slurm().state, doctor.slurm().found) == ("ok", "none here")
 
 
 def test_packages_that_are_missing_are_named(monkeypatch):
