@@ -10,11 +10,20 @@ import secrets
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 
 from collectlab.launcher import rundir, sites, sweep
-from collectlab.launcher.surroundings import FAULT, OK, WARNING, Finding, at_fault, shared_memory, temporary
+from collectlab.launcher.surroundings import (
+    FAULT,
+    OK,
+    WARNING,
+    Finding,
+    at_fault,
+    other_mpi,
+    shared_memory,
+    temporary,
+)  # fmt: skip
 
 _PATIENCE = 60  # seconds for whatever is tried
 
@@ -62,20 +71,18 @@ def open_mpi():
 
 def _two_ranks(what, site):
     """Whether mpi4py's MPI and the launcher that starts it belong together: two ranks are started."""
-    cure = f"site {site.name!r} needs {site.needs}"
     try:
         words = sites.command(site, 2, ["-c", _TWO_RANKS])
     except (OSError, ValueError) as error:
-        return Finding(what, FAULT, getattr(error, "found", str(error)), cure)
+        return Finding(what, FAULT, getattr(error, "found", str(error)), site.cure)
     tried = _try(words, env=sites.environment(site, {}))
     if tried.returncode:
-        blamed = at_fault(tried.stdout + tried.stderr, cure)
+        blamed = at_fault(tried.stdout + tried.stderr, site.cure)
         found = f"two ranks could not be started: {_last(tried)}"
-        return Finding(what, FAULT, found, blamed[0].cure if blamed else cure)
+        return Finding(what, FAULT, found, blamed[0].cure if blamed else site.cure)
     size, _, library = tried.stdout.partition("\n")[0].partition(" ")
     if size != "2":
-        said = f"{words[0]} started two processes, and each takes itself for the only rank: mpi4py uses {library}"
-        return Finding(what, FAULT, said, cure)
+        return replace(other_mpi(library, site.cure), what=what)
     return Finding(what, OK, f"{library}; {os.path.basename(words[0])} at {words[0]}")
 
 

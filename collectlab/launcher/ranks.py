@@ -96,7 +96,8 @@ class Ranks:
                 site = {"rank": self.site.rank, "local_rank": self.site.local_rank, "leaves": self.site.leaves}
                 new.tell(
                     op="start", command=self._command, nranks=self.nranks, path=_search_path(self.site), site=site,
-                    device=self.device, names=self.names, tag=new.tag, patience=_patience(), notebook=os.getpid(),
+                    cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
+                    notebook=os.getpid(),
                 )  # fmt: skip
                 weakref.finalize(self, new.cut).atexit = False
                 threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()

@@ -28,7 +28,7 @@ def text(spec, status, waits=(), told=()):
     lines += _others(ranks, told, ended=status["status"] not in ("done", "running"))
     if status["status"] not in ("done", "running"):
         lines.append(_afterwards(cause, spec, first and ranks.index(first)))
-        lines += _launcher_output(cause)
+        lines += _launcher_output(cause) + _cures(cause)
     return "\n".join(lines)
 
 
@@ -56,7 +56,8 @@ def _headline(spec, status, cause, first):
         "launcher exit": f"lost its ranks: {_launcher(cause.get('code'))}",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
-        "unfit": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
+        "other MPI": f"did not start: rank {cause.get('rank')} takes itself for the only one",
+        "no GPU": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
         "use device='cpu', or device='auto' to take what is there",
         "not started": "did not start: the run before it ended the ranks",
         "no launcher": f"did not start: {cause.get('why')}",
@@ -207,6 +208,14 @@ def _launcher_output(cause):
     return ["the last output of the launcher:", *(f"    {line}" for line in lines[-8:])]
 
 
+def _cures(cause):
+    """What may be at fault when ranks did not start, with the cure, as the doctor words both."""
+    if "cures" not in cause:
+        return []
+    lines = [line for found, cure in cause["cures"] for line in (f"at fault may be {found}", f"    cure: {cure}")]
+    return [*lines, "`collectlab doctor` looks at all that ranks need here"]
+
+
 def _learners(frame):
     """Whether a frame belongs to what the learner runs, not to a library or to the course's own machinery."""
     file = frame["file"]
@@ -250,9 +259,15 @@ def _nth(n):
     return f"{n}{suffix}"
 
 
+_SENT_WHEN = {  # by the kernel, without a fault in the program's own lines
+    signal.SIGKILL: ", as the kernel does when memory runs out",
+    signal.SIGBUS: ", as the kernel does when /dev/shm or a disk is full behind mapped memory",
+}
+
+
 def _signal(number):
     try:
-        return f"{signal.Signals(number).name} (signal {number})"
+        return f"{signal.Signals(number).name} (signal {number}){_SENT_WHEN.get(number, '')}"
     except ValueError:
         return f"signal {number}"
 

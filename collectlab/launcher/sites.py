@@ -46,6 +46,11 @@ class Site:
     leaves: tuple = ()
     variables: dict = field(default_factory=dict)
 
+    @property
+    def cure(self):
+        """What to do when something that it needs is missing."""
+        return f"site {self.name!r} needs {self.needs}"
+
 
 _KINDS = {
     "command": list, "rank": str, "local_rank": str, "needs": str, "python": str, "keep": list, "leaves": list,
@@ -55,11 +60,11 @@ _OPTIONAL = {"python", "keep", "leaves", "variables"}
 
 
 class Lacking(FileNotFoundError):
-    """Something that a site needs is missing. `found` says what, `cure` what to do about it."""
+    """Something that a site needs is missing; `found` says what."""
 
     def __init__(self, site, found):
-        self.found, self.cure = found, f"site {site.name!r} needs {site.needs}"
-        super().__init__(f"{self.cure}; {found}")
+        self.found = found
+        super().__init__(f"{site.cure}; {found}")
 
 
 def names():

@@ -76,10 +76,10 @@ class Supervisor:
         for message in messages:
             getattr(self, "_do_" + message.pop("op"))(**message)
 
-    def _do_start(self, command, nranks, path, device, names, tag, site, patience, notebook):
+    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook):
         self.ranks = [Rank() for _ in range(nranks)]
         self.names = {"path": path, "device": device, "names": names}
-        self.tag, self.patience = tag, patience
+        self.tag, self.patience, self.cure = tag, patience, cure
         self.token = os.urandom(16).hex()
         address = f"collectlab-{os.urandom(8).hex()}"
         listener = socket.socket(socket.AF_UNIX)
@@ -87,7 +87,7 @@ class Supervisor:
         listener.listen(2 * nranks)
         listener.setblocking(False)
         self._watch(listener, self._on_connection)
-        control = {"address": address, "token": self.token, **site}
+        control = {"address": address, "token": self.token, "nranks": nranks, **site}
         self.leaves = site["leaves"]
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
         self.started = time.time()
@@ -212,7 +212,7 @@ class Supervisor:
                 self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
-            self._end("failed", {"kind": "unfit", "rank": message["rank"], "why": message["why"]})
+            self._end("failed", {key: message[key] for key in ("kind", "rank", "why")})
         elif op in ("returned", "raised", "left") and self.run and message["id"] == self.run["id"]:
             self._settle(rank, {"state": op, **{k: v for k, v in message.items() if k not in ("id", "rank")}})
 
@@ -328,6 +328,12 @@ class Supervisor:
             left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=leaves)
             self.process.wait()
             cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
+        if not self._ready() and status == "failed":
+            from collectlab.launcher import surroundings
+
+            library = cause["why"] if cause["kind"] == "other MPI" else None
+            blamed = surroundings.at_fault(cause.get("output", ""), self.cure, library)
+            cause["cures"] = [(f"{finding.what}: {finding.found}", finding.cure) for finding in blamed]
         ended = {}
         if self.run:
             ended[self.run["id"]] = value = self._finish(self.run, status, cause, looks)

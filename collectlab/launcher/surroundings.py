@@ -50,12 +50,12 @@ def temporary():
     return Finding("TMPDIR", OK, place)
 
 
-def loading(output, needs):
-    """Whether a rank could load mpi4py and its MPI, from what it printed; `needs` is the site's."""
+def loading(output, cure):
+    """Whether a rank could load mpi4py and its MPI, from what it printed; `cure` is the site's."""
     said = re.search(r"^\w*(?:ImportError|ModuleNotFoundError): .*|.*cannot open shared object file.*", output, re.M)
     if said is None:
         return Finding("MPI", OK, "loaded")
-    return Finding("MPI", FAULT, f"a rank could not load it ({said[0].strip()})", needs)
+    return Finding("MPI", FAULT, f"a rank could not load it ({said[0].strip()})", cure)
 
 
 def slots(output):
@@ -66,7 +66,18 @@ def slots(output):
     return Finding("slots", FAULT, "the launcher does not let ranks share cores", cure)
 
 
-def at_fault(output, needs):
-    """The Findings that are not ok after a start that failed; `output` is what was printed during it."""
-    found = loading(output, needs), slots(output), shared_memory(), temporary()
+def at_fault(output, cure, library=None):
+    """The Findings that are not ok after a start that failed; `output` is what was printed during it.
+
+    `library` is the MPI of mpi4py, where its ranks did not find each other.
+    """
+    found = [loading(output, cure), slots(output), shared_memory(), temporary()]
+    if library:
+        found.insert(0, other_mpi(library, cure))
     return [finding for finding in found if finding.state != OK]
+
+
+def other_mpi(library, cure):
+    """Ranks that did not find each other: what starts them belongs to another MPI than their mpi4py."""
+    found = f"what starts the ranks is of another MPI than their mpi4py, which uses {library}"
+    return Finding("MPI", FAULT, found, cure)

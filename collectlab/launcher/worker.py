@@ -139,11 +139,16 @@ def _rank(rank, control):
     own = list(sys.path)
     _look_in(welcome["path"], own)
     sys.argv = ["collectlab rank"]
+    if (world.rank, world.size) != (rank, control["nranks"]):
+        library = " ".join(MPI.Get_library_version().replace("\0", "").split()[:3]).strip(",")
+        channel.send(op="unfit", kind="other MPI", rank=rank, why=library)
+        next(messages, None)
+        os._exit(1)
     local_rank = int(os.environ.get(control["local_rank"], rank))
     try:
         device, array_module = _device(welcome["device"], welcome["names"], rank, local_rank)
     except Exception as error:
-        channel.send(op="unfit", rank=rank, why=f"{type(error).__name__}: {error}")
+        channel.send(op="unfit", kind="no GPU", rank=rank, why=f"{type(error).__name__}: {error}")
         next(messages, None)
         os._exit(1)
     channel.send(op="ready", rank=rank, device=device, local_rank=local_rank)

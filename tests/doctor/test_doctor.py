@@ -121,7 +121,7 @@ def test_an_mpiexec_of_another_mpi_is_a_fault(monkeypatch):
     twice = f'"{sys.executable}" -c "$0"; "{sys.executable}" -c "$0"'
     monkeypatch.setattr(sites, "command", lambda site, n, words: ["sh", "-c", twice, words[-1]])
     finding = doctor.mpi()
-    assert finding.state == "fault" and "each takes itself for the only rank" in finding.found
+    assert finding.state == "fault" and "is of another MPI than their mpi4py, which uses MPICH" in finding.found
 
 
 def test_ranks_that_do_not_start_are_a_fault(monkeypatch):

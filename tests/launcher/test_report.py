@@ -130,7 +130,9 @@ def test_only_the_learners_lines_are_shown_and_repetitions_once():
 ENDS = {
     "left": ({"code": 3}, "rank 0 left by sys.exit(3)"),
     "exited": ({"code": 5}, "rank 0 ended without returning, with exit code 5"),
-    "killed": ({"signal": 9}, "rank 0 was killed by SIGKILL (signal 9)"),
+    "killed": ({"signal": 15}, "rank 0 was killed by SIGTERM (signal 15)"),
+    "killed for memory": ({"signal": 9}, "killed by SIGKILL (signal 9), as the kernel does when memory runs out"),
+    "killed for a full disk": ({"signal": 7}, "killed by SIGBUS (signal 7), as the kernel does when /dev/shm"),
     "killed oddly": ({"signal": 99}, "rank 0 was killed by signal 99"),
     "lost": ({}, "rank 0 was lost"),
     "aborted": ({"message": "Fatal error: x, error stack:\nmore"}, "was aborted by MPI: Fatal error: x ..."),
@@ -152,7 +154,8 @@ CAUSES = {
     "notebook gone": "because the notebook process went away",
     "supervisor gone": "the supervisor of the ranks was killed",
     "slow start": "not ready within 30 s; try again",
-    "unfit": "rank 1 found no GPU that answers (no driver)",
+    "no GPU": "rank 1 found no GPU that answers (no driver)",
+    "other MPI": "did not start: rank 1 takes itself for the only one",
     "not started": "did not start: the run before it ended the ranks",
     "no launcher": "did not start: no driver",
     "launcher exit": "mpiexec ended before them (exit code 1)",
@@ -170,6 +173,17 @@ def test_other_causes(kind):
     assert ("the last output of the launcher:\n    a\n    b" in with_output) == (
         kind in ("launcher exit", "slow start", "supervisor gone")
     )
+
+
+def test_what_may_be_at_fault_is_said_with_its_cure_and_only_when_ranks_did_not_start():
+    found = [["/dev/shm: 1 MiB are free", "give it more"], ["TMPDIR: /x is too long", "take a short one"]]
+    assert told([{"state": "not started"}], kind="slow start", limit=3, cures=found).splitlines()[-5:] == [
+        "at fault may be /dev/shm: 1 MiB are free", "    cure: give it more",
+        "at fault may be TMPDIR: /x is too long", "    cure: take a short one",
+        "`collectlab doctor` looks at all that ranks need here",
+    ]  # fmt: skip
+    assert told([{"state": "not started"}], kind="slow start", limit=3, cures=[]).endswith("that ranks need here")
+    assert "doctor" not in told([raised()])
 
 
 def test_what_is_left_alive_is_said():
