@@ -13,17 +13,8 @@ import sys
 from dataclasses import asdict, replace
 from importlib import metadata
 
-from collectlab.launcher import rundir, sites, sweep
-from collectlab.launcher.surroundings import (
-    FAULT,
-    OK,
-    WARNING,
-    Finding,
-    at_fault,
-    other_mpi,
-    shared_memory,
-    temporary,
-)  # fmt: skip
+from collectlab.launcher import rundir, sites, surroundings, sweep
+from collectlab.launcher.surroundings import FAULT, OK, WARNING, Finding, shared_memory, temporary
 
 _PATIENCE = 60  # seconds for whatever is tried
 
@@ -77,12 +68,12 @@ def _two_ranks(what, site):
         return Finding(what, FAULT, getattr(error, "found", str(error)), site.cure)
     tried = _try(words, env=sites.environment(site, {}))
     if tried.returncode:
-        blamed = at_fault(tried.stdout + tried.stderr, site.cure)
+        blamed = surroundings.at_fault(tried.stdout + tried.stderr, site.cure)
         found = f"two ranks could not be started: {_last(tried)}"
         return Finding(what, FAULT, found, blamed[0].cure if blamed else site.cure)
     size, _, library = tried.stdout.partition("\n")[0].partition(" ")
     if size != "2":
-        return replace(other_mpi(library, site.cure), what=what)
+        return replace(surroundings.other_mpi(library, site.cure), what=what)
     return Finding(what, OK, f"{library}; {os.path.basename(words[0])} at {words[0]}")
 
 
