@@ -20,15 +20,15 @@ def all_reduce(ctx, x, op="sum"):
     data.store(x.reshape(-1))
     ctx.barrier(signals, 0)  # every input lies in its window
 
-    mine = chunks.slice(ctx.rank)
-    with result.storing(mine) as total:
-        reduce(ctx, data, mine, op, out=total)
+    y, mine = ctx.xp.empty(x.size, x.dtype), chunks.slice(ctx.rank)
+    reduce(ctx, data, mine, op, out=y[mine])
+    result.store(y[mine], mine)
     ctx.barrier(signals, 1)  # every chunk is reduced
 
-    y = ctx.xp.empty(x.size, x.dtype)
     for owner in range(ctx.nranks):
-        part = chunks.slice(owner)
-        result.remote_load(owner, part, out=y[part])
+        if owner != ctx.rank:
+            part = chunks.slice(owner)
+            result.remote_load(owner, part, out=y[part])
     return y.reshape(x.shape)
 
 
