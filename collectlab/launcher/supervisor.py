@@ -87,10 +87,10 @@ class Supervisor:
         listener.listen(2 * nranks)
         listener.setblocking(False)
         self._watch(listener, self._on_connection)
-        control = {"address": address, "token": self.token, "nranks": nranks, **site}
+        self.started = time.time()
+        control = {"address": address, "token": self.token, "nranks": nranks, "started": self.started, **site}
         self.leaves = site["leaves"]
         environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
-        self.started = time.time()
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

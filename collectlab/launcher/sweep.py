@@ -12,13 +12,13 @@ TAG = "COLLECTLAB_TAG"
 _LIBRARIES = ("mpich_", "ucx_shm_", "vader_segment", "sm_segment", "ompi_", "psm2_shm")
 
 
-def tagged(tag, spare=()):
+def tagged(tag, spare=(), variable=TAG):
     """The pids of live processes that belong to `tag`, without the caller and without `spare`.
 
-    Those are the processes whose environment holds the tag, and the descendants of all these: what a program
+    Those are the processes whose environment holds the tag, in that variable, and the descendants of all these: what a program
     starts with an environment of its own is found through its parents.
     """
-    mark = f"{TAG}={tag}\0".encode()
+    mark = f"{variable}={tag}\0".encode()
     found, children = [], {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -60,7 +60,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
         if time.monotonic() > end:
             return left
         _await_exit(left, 0.2)
-    unlink(files if since is None else files | _abandoned(since))
+    unlink(files if since is None else files | abandoned(since))
     for path in filter(os.path.isdir, leaves):
         import shutil
 
@@ -68,7 +68,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     return []
 
 
-def _abandoned(since):
+def abandoned(since):
     """This user's files of an MPI library in /dev/shm, made after `since`, that no process has open or mapped."""
     made = set()
     for entry in os.scandir("/dev/shm"):
@@ -79,11 +79,11 @@ def _abandoned(since):
         if entry.name.startswith(_LIBRARIES) and about.st_uid == os.getuid() and about.st_ctime >= since - 0.1:
             made.add(entry.path)
     for pid in filter(str.isdigit, os.listdir("/proc")) if made else ():
-        made -= shared_memory(pid)
         try:
             made -= {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
         except OSError:
             pass  # it ended meanwhile, or it is another user's
+        made -= shared_memory(pid)  # second, as a file is mapped before its descriptor is closed
     return made
 
 

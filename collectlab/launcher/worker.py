@@ -46,7 +46,7 @@ def main():
     if pid:
         ours.close()
         leaves = [path.replace("{pid}", str(launcher)) for path in control["leaves"]]
-        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon, leaves)
+        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon, leaves, control["started"])
     theirs.close()
     guard.close()
     _die_with(ours)
@@ -70,7 +70,7 @@ def _die_with(sock):
     _die_with.sock = sock  # kept open as long as this process lives
 
 
-def _guard(channel, pid, me, lifeline, daemon, leaves):
+def _guard(channel, pid, me, lifeline, daemon, leaves, started):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a program that signals its process group means its ranks
     channel.send(op="guard", pid=os.getpid(), **me)
@@ -97,10 +97,10 @@ def _guard(channel, pid, me, lifeline, daemon, leaves):
             poll.unregister(daemon)
             channel.send(op="orphaned")
         if channel.fileno() in ready and channel.read() is None:
-            _sweep_alone(os.environ[sweep.TAG], pid, leaves)
+            _sweep_alone(os.environ[sweep.TAG], pid, leaves, started)
 
 
-def _sweep_alone(tag, pid, leaves):
+def _sweep_alone(tag, pid, leaves, started):
     """End the gang, its supervisor being gone: one guard does, since two would kill each other half-way.
 
     It does so in a process of its own, which no MPI daemon knows and kills.
@@ -115,7 +115,7 @@ def _sweep_alone(tag, pid, leaves):
         signal.pause()  # until the other one kills this process
     if os.fork() == 0:
         os.setsid()
-        sweep.kill(tag, leaves=leaves)
+        sweep.kill(tag, since=started, leaves=leaves)
         os._exit(0)
     signal.pause()
 
