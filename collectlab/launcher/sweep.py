@@ -15,8 +15,8 @@ _LIBRARIES = ("mpich_", "ucx_shm_", "vader_segment", "sm_segment", "ompi_", "psm
 def tagged(tag, spare=(), variable=TAG):
     """The pids of live processes that belong to `tag`, without the caller and without `spare`.
 
-    Those are the processes whose environment holds the tag, in that variable, and the descendants of all these: what a program
-    starts with an environment of its own is found through its parents.
+    Those are the processes whose environment holds the tag, in that variable, and the descendants of all these:
+    what a program starts with an environment of its own is found through its parents.
     """
     mark = f"{variable}={tag}\0".encode()
     found, children = [], {}
