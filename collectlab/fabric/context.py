@@ -70,6 +70,10 @@ class Context:
         """
         signals.barrier(row)
 
+    def forget_windows(self):
+        """Let go of the windows that were asked for, for who frees the memory that they lie on."""
+        self._windows.clear()
+
     @cached_property
     def _fabric(self):
         # made when it is first needed: most programs of the first lessons only use the communicator

@@ -1,5 +1,7 @@
 """The MPI fabric: shared memory inside one host, one-sided communication (RMA) between hosts."""
 
+import atexit
+import gc
 import os
 import sys
 import time
@@ -47,7 +49,7 @@ class _Windows(Fabric):
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self.opened = _Opened(self.comm)
         self._windows, self._memories, self._cells, self._generations = self.opened.windows, {}, {}, {}
-        self._arena, self._used = None, 0
+        self._arena, self._used, self._boards = None, 0, {}
 
     def memory(self, rank, name, shape, dtype, fill=None):
         """The memory of a window; collective when it is new."""
@@ -126,8 +128,42 @@ class _Windows(Fabric):
         return window
 
     def free(self):
-        """Free the windows; collective. Without it the ranks would hang in MPI_Finalize."""
-        self.opened.free()
+        """Free the windows; collective. Without it the ranks would hang in MPI_Finalize.
+
+        Where an array on their memory is still referred to, on any rank, that memory is kept until a later `free`
+        or the end of the process. A window refuses to be used any more in either case.
+        """
+        for memories in (self._memories, self._cells, self._boards):
+            memories.clear()
+        self._arena, self.pause, self.meet = None, _over, _over
+        if not _kept:
+            atexit.register(_free_kept)
+        _kept.append(self.opened)
+        mine = [opened.in_use for opened in _kept]
+        if any(mine):
+            gc.collect()
+            mine = [opened.in_use for opened in _kept]
+        held = np.array(mine)
+        self.comm.Allreduce(MPI.IN_PLACE, held, MPI.LOR)
+        unused = [opened for opened, in_use in zip(_kept, held, strict=True) if not in_use]
+        _kept[:] = [opened for opened, in_use in zip(_kept, held, strict=True) if in_use]
+        for opened in unused:
+            opened.free()
+
+
+_kept = []  # what freed fabrics had opened and somebody still refers to; the same on all ranks
+
+
+def _free_kept():
+    while _kept:
+        _kept.pop().free()
+
+
+def _over(rank, *_):
+    raise RuntimeError(
+        f"rank {rank}: a window or signals of a run that is over; they end with their run: ask for new ones with "
+        "ctx.window(...) and ctx.signals(...)"
+    )
 
 
 def _have_room(nbytes, nranks):
@@ -174,7 +210,7 @@ class SharedWindows(_Windows):
 
     def __init__(self, comm, traced=True):
         super().__init__(comm, traced)
-        self._boards, self._peers = {}, [peer for peer in range(comm.size) if peer != comm.rank]
+        self._peers = [peer for peer in range(comm.size) if peer != comm.rank]
 
     def _open(self, nbytes):
         """Memory of so many bytes on each rank: the buffers, by rank."""

@@ -248,6 +248,8 @@ def _run(message, context, record, fabrics):
             raise TypeError(f"what rank {rank} returned cannot be sent back: {error}") from None
         for fabric in fabrics:
             if fabric.ends_with_run:
+                value = None
+                context.forget_windows()
                 fabric.free()
         answer = {"op": "returned"}
         if isinstance(kept, bytes):
