@@ -24,6 +24,7 @@ _RANKS_PER_HOST = "COLLECTLAB_RANKS_PER_HOST"  # a variable: so many ranks in tu
 
 def fabric(comm, traced=True):
     """The fabric for the ranks of `comm`; collective."""
+    began = time.monotonic()
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if n := os.environ.get(_RANKS_PER_HOST):
         if not n.isdecimal() or int(n) == 0:
@@ -32,8 +33,12 @@ def fabric(comm, traced=True):
         whole.Free()
     if comm.allreduce(host.size == comm.size, MPI.LAND):
         host.Free()  # warm ranks make a fabric for each run, and MPI has some 2,000 communicators
-        return SharedWindows(comm, traced)
-    return OneSided(comm, host, traced)
+        made = SharedWindows(comm, traced)
+    else:
+        made = OneSided(comm, host, traced)
+    made.started = began
+    made.asked.append((began, time.monotonic()))
+    return made
 
 
 class _Windows(Fabric):
@@ -41,10 +46,11 @@ class _Windows(Fabric):
 
     in_place = True
     ends_with_run = True  # else what is `opened` is freed by who keeps it
+    now = staticmethod(time.monotonic)
 
     def __init__(self, comm, traced=True):
         self.told = lambda waiting: None  # called with a long wait, as in Trace.waiting, and with None after it
-        self.comm = comm.Dup()
+        self.comm, self.asked = comm.Dup(), []
         super().__init__(comm.size, traced)
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self.opened = _Opened(self.comm)
@@ -55,8 +61,10 @@ class _Windows(Fabric):
         """The memory of a window; collective when it is new."""
         wanted = ("window", name, shape, np.dtype(dtype))
         if wanted not in self._memories:
+            began = time.monotonic()
             self._together(rank, wanted)
             self._memories[wanted] = self._allocate(rank, shape, wanted[3], fill)
+            self.asked.append((began, time.monotonic()))
         return self._memories[wanted]
 
     def _allocate(self, rank, shape, dtype, fill=None):
@@ -79,9 +87,11 @@ class _Windows(Fabric):
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
         if self._rows.get(name) != rows:
+            began = time.monotonic()
             self.keep_rows(rank, name, rows)
             self._together(rank, ("signals", name, (rows,), None))
             self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64), 0)
+            self.asked.append((began, time.monotonic()))
         self._generations[name] = self._generations.get(name, 0) + 1
         return self._generations[name]
 
@@ -90,7 +100,13 @@ class _Windows(Fabric):
             self.agree(rank, wanted, peer, other)
 
     def pause(self, rank):
-        """Real ranks go on by themselves."""
+        """Real ranks go on by themselves; what is traced is told when it begins."""
+        if self.events is not None:
+            self.began = time.monotonic()
+
+    def clock(self, over=True):
+        """When the program of this rank began and ended, and when it asked for memory: the fields of a Clock."""
+        return self.started, time.monotonic() if over else None, self.asked
 
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`; give up the core meanwhile."""

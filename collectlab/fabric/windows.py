@@ -253,6 +253,7 @@ class Fabric:
     flags and take() waits until all of them carry it.
     """
 
+    began, now = 0.0, staticmethod(float)  # when the step began that is noted next, and a clock: here there is none
     in_place = False  # whether what is computed for a window may be written there before the step that stores it
 
     def __init__(self, nranks, traced=True):
@@ -291,10 +292,8 @@ class Fabric:
         frame = sys._getframe(2)
         while frame.f_code.co_filename in _INSIDE:
             frame = frame.f_back
-        code = frame.f_code
-        self.events.append(
-            Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, code.co_filename, frame.f_lineno)
-        )
+        place, times = (frame.f_code.co_filename, frame.f_lineno), (self.began, self.now())
+        self.events.append(Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, *place, *times))
 
     def meet(self, rank, name, row, at_least):
         """A whole barrier at once, where the fabric has a faster way than peer by peer; whether it had."""
@@ -307,7 +306,7 @@ class Fabric:
             cause = {"barrier": BARRIER, "take": PACKET}.get(frame.f_code.co_name, cause)
             frame = frame.f_back
         place = frame.f_code.co_filename, frame.f_lineno
-        return Event(WAIT, rank, peer, name, (), 0, row, at_least, cause, *place)
+        return Event(WAIT, rank, peer, name, (), 0, row, at_least, cause, *place, self.began)
 
     def keep_rows(self, rank, name, rows):
         """ValueError when signals of this name have another number of rows already."""

@@ -10,7 +10,7 @@ import weakref
 
 from collectlab.launcher import glance, objects, report, rundir, sweep, terminal
 from collectlab.layout import Place, RankMap
-from collectlab.trace import Trace, deadlock
+from collectlab.trace import Clock, Trace, deadlock
 
 beside = terminal.beside  # beside(run) shows it while a wait lasts, until .close(), or returns None; see notebook.py
 _CALM = 1.0  # seconds of a wait before that
@@ -160,6 +160,8 @@ class Run:
                     trace.waiting[rank] = objects.read(os.path.join(self.path, f"waits.{rank}"))
                 except FileNotFoundError:
                     pass  # this rank does not wait
+                if os.path.exists(clock := os.path.join(self.path, f"clock.{rank}")):
+                    trace.clocks[rank] = Clock(*objects.read(clock))
             if self._final is None:
                 return trace
             self._trace = trace

@@ -4,7 +4,8 @@ spec.json       what was asked for: program, ranks, device, site, sources of not
                 where the variable COLLECTLAB_SESSION names one
 program         the program and its arguments; mine.R what per_rank gave to rank R alone
 log.R           what rank R printed, both streams, as it was printed
-events.R        what rank R did with windows and signals; waits.R the wait that it is in, where that is a long one
+events.R        what rank R did with windows and signals, clock.R when its program began and ended; waits.R the wait
+                that it is in, where that is a long one
 result.R        what rank R's program returned; a small result without arrays lies in status.json
 status.json     the end: status, rank map, and what became of each rank. Written last, in one step
 """

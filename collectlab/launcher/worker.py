@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 
 from collectlab.launcher import sweep, whereabouts
@@ -164,11 +165,14 @@ def _rank(rank, control):
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
 
-        def make_fabric(made=fabrics, comm=comm, traced=message["trace"], path=message["path"]):
+        began = time.monotonic()
+
+        def make_fabric(made=fabrics, comm=comm, message=message, began=began):
             from collectlab.fabric import mpi
 
-            made.append(mpi.fabric(comm, traced))
-            made[0].told = lambda waiting: _told(path, rank, made[0].events, waiting)
+            made.append(mpi.fabric(comm, message["trace"]))
+            made[0].started = began
+            made[0].told = lambda waiting: _told(message["path"], rank, made[0], waiting)
             return made[0]
 
         context = Context(rank, world.size, comm, device, array_module, make_fabric, _log, record.progress)
@@ -242,6 +246,7 @@ def _run(message, context, record, fabrics):
         finally:
             for fabric in fabrics:
                 objects.write(os.path.join(path, f"events.{rank}"), fabric.events or [])
+                objects.write(os.path.join(path, f"clock.{rank}"), fabric.clock())
         try:
             kept = objects.write(os.path.join(path, f"result.{rank}"), value, sealed=True, small=_SMALL)
         except TypeError as error:
@@ -267,11 +272,12 @@ def _run(message, context, record, fabrics):
     return answer
 
 
-def _told(path, rank, events, waiting):
+def _told(path, rank, fabric, waiting):
     """Leave word of a long wait, and of what was done before it, for the report of a run that never ends."""
     from collectlab.launcher import objects
 
-    files = {f"events.{rank}": events or [], f"waits.{rank}": waiting}
+    clock = fabric.clock(over=False)
+    files = {f"events.{rank}": fabric.events or [], f"clock.{rank}": clock, f"waits.{rank}": waiting}
     for name, value in files.items():
         file = os.path.join(path, name)
         if waiting is None:

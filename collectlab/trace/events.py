@@ -1,6 +1,6 @@
 """What a run does, event by event."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 STORE, LOAD, NOTIFY, WAIT, BARRIER = "store", "load", "notify", "wait", "barrier"
 PACKET = "packet"
@@ -20,6 +20,7 @@ class Event:
     cause    "barrier" for a notification and a wait that a barrier makes, "packet" for a flag that travels in the
              data; "" for the program's own
     file, line   the program's own
+    began, ended seconds on the clock of the rank's host; 0 where there is no clock, as in the simulator
     """
 
     kind: str
@@ -33,6 +34,8 @@ class Event:
     cause: str = ""
     file: str = ""
     line: int = 0
+    began: float = field(default=0.0, compare=False)
+    ended: float = field(default=0.0, compare=False)
 
     @property
     def is_step(self):
@@ -50,6 +53,18 @@ class Event:
         if self.kind == BARRIER:
             return f"rank {self.rank} leaves the barrier on {where}"
         return f"rank {self.rank} waits for rank {self.peer}, {where}, at least {self.at_least}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """When a rank was given its program and when it came out of it (None: it did not), in seconds on its host's clock.
+
+    asked  the stretches (began, ended) in which it waited for all ranks to ask for the same memory
+    """
+
+    began: float
+    ended: float | None
+    asked: list
 
 
 def spell(elements):

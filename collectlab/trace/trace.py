@@ -15,12 +15,14 @@ class Trace:
 
     noted    False where tracing was off: then there are no events
     waiting  rank -> (the wait that it is in, as an Event; the count that it finds), of ranks that could not go on
+    clocks   rank -> its Clock, of real ranks that used windows or signals
     """
 
     nranks: int
     events: list = field(default_factory=list)
     waiting: dict = field(default_factory=dict)
     noted: bool = True
+    clocks: dict = field(default_factory=dict)
 
     @classmethod
     def merged(cls, per_rank):
