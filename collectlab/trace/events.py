@@ -57,7 +57,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """When a rank was given its program and when it came out of it (None: it did not), in seconds on its host's clock.
+    """When a rank was given its program and when it left it (None: it did not), in seconds on its host's clock.
 
     asked  the stretches (began, ended) in which it waited for all ranks to ask for the same memory
     """
