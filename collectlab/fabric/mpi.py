@@ -24,7 +24,6 @@ _RANKS_PER_HOST = "COLLECTLAB_RANKS_PER_HOST"  # a variable: so many ranks in tu
 
 def fabric(comm, traced=True):
     """The fabric for the ranks of `comm`; collective."""
-    began = time.monotonic()
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if n := os.environ.get(_RANKS_PER_HOST):
         if not n.isdecimal() or int(n) == 0:
@@ -33,12 +32,8 @@ def fabric(comm, traced=True):
         whole.Free()
     if comm.allreduce(host.size == comm.size, MPI.LAND):
         host.Free()  # warm ranks make a fabric for each run, and MPI has some 2,000 communicators
-        made = SharedWindows(comm, traced)
-    else:
-        made = OneSided(comm, host, traced)
-    made.started = began
-    made.asked.append((began, time.monotonic()))
-    return made
+        return SharedWindows(comm, traced)
+    return OneSided(comm, host, traced)
 
 
 class _Windows(Fabric):
@@ -50,7 +45,7 @@ class _Windows(Fabric):
 
     def __init__(self, comm, traced=True):
         self.told = lambda waiting: None  # called with a long wait, as in Trace.waiting, and with None after it
-        self.comm, self.asked = comm.Dup(), []
+        self.comm, self.started, self.asked = comm.Dup(), time.monotonic(), []
         super().__init__(comm.size, traced)
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self.opened = _Opened(self.comm)

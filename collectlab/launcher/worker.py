@@ -164,14 +164,14 @@ def _rank(rank, control):
         modules.forget_edited()
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
-
         began = time.monotonic()
 
         def make_fabric(made=fabrics, comm=comm, message=message, began=began):
+            asked = time.monotonic()
             from collectlab.fabric import mpi
 
             made.append(mpi.fabric(comm, message["trace"]))
-            made[0].started = began
+            made[0].started, made[0].asked = began, [(asked, time.monotonic())]
             made[0].told = lambda waiting: _told(message["path"], rank, made[0], waiting)
             return made[0]
 
