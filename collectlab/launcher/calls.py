@@ -17,7 +17,8 @@ _MAKING = "Dup Clone Split Split_type Create".split()
 def traced(record):
     """COMM_WORLD with its calls noted in `record`; those of communicators made from it are noted too.
 
-    Collective calls are numbered where the communicator's attribute `numbered` is set.
+    It takes the place of `MPI.COMM_WORLD`, for programs that use that one. Collective calls are numbered where the
+    communicator's attribute `numbered` is set.
     """
 
     def noting(name, peer_at, making=False):
@@ -46,7 +47,8 @@ def traced(record):
     members |= {name: noting(name, 0 if "robe" in name else 1) for name in _RECEIVE}
     members |= {name: noting(name, None, making=True) for name in _MAKING}
     Intracomm = type("Intracomm", (MPI.Intracomm,), {**members, "Abort": abort, "numbered": False})
-    return Intracomm(MPI.COMM_WORLD)
+    MPI.COMM_WORLD = Intracomm(MPI.COMM_WORLD)
+    return MPI.COMM_WORLD
 
 
 def _message(name, args, kwargs):

@@ -23,7 +23,7 @@ def text(spec, status, waits=(), told=()):
         if not any(ranks[i] is first for i in group) or cause.get("kind") not in ("rank failed", "no start"):
             lines.append(f"{names(group)} {_bad(ranks[group[0]], group)}")
         lines += _where_from(ranks[group[0]])
-    lines += _disagreement(ranks)
+    lines += _disagreement(ranks) or _too_long(ranks)
     lines += waits
     lines += _others(ranks, told, ended=status["status"] not in ("done", "running"))
     if status["status"] not in ("done", "running"):
@@ -179,6 +179,20 @@ def _disagreement(ranks):
         if len({kind[0] for kind in kinds}) > 1 or len(known) > 1:
             said = "; ".join(f"{names(who)} called {_call(*kind)}" for kind, who in kinds.items())
             return [f"the ranks disagree about their {_nth(number)} collective: {said}"]
+    return []
+
+
+def _too_long(ranks):
+    """The message that was longer than the buffer of the rank that received it."""
+    for rank, receiver in enumerate(ranks):
+        call = receiver.get("where") or {}
+        if receiver["state"] != "raised" or call.get("call") not in ("Recv", "Sendrecv") or call["peer"] is None:
+            continue
+        peer = call["peer"]
+        sent = (ranks[peer].get("where") or {}) if peer < len(ranks) else {}
+        if sent.get("peer") == rank and None not in (sent["count"], call["count"]) and sent["count"] > call["count"]:
+            gave, took = (_call(at["call"], at["count"], at["dtype"]) for at in (sent, call))
+            return [f"the ranks disagree about a message: rank {peer} called {gave}; rank {rank} called {took}"]
     return []
 
 

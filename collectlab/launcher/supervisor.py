@@ -29,7 +29,9 @@ FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
 LOOK = 0.5  # seconds that the ranks are given to write down where they are
 LINE = 200  # characters of a source line that a report cites
-_ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words
+_ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
+# Open MPI's, in the output of its mpiexec
+_ABORT_BY_RANK = re.compile(r"MPI_ABORT was invoked on .*?Proc: \[\[.*?\],(\d+)\]\s+Errorcode: (-?\d+)", re.DOTALL)
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -266,6 +268,7 @@ class Supervisor:
             self._fail()
 
     def _fail(self):
+        self._tell_aborts()
         self._end("failed", {"kind": "rank failed" if self._ready() else "no start"})
 
     def _on_timeout(self):
@@ -298,11 +301,7 @@ class Supervisor:
 
     def _collapse(self):
         """The launcher or guards were killed, and the ranks with them; find out for whose sake."""
-        for number, rank in enumerate(self.ranks):
-            words = rundir.tail(self.run["path"], number, 100) if self.run else ()
-            for why in filter(None, map(_ABORT.match, words)):
-                rank.end = {"seconds": time.time() - self.began, **(rank.end or {})}
-                rank.end.update(state="aborted", message=why[1])
+        self._tell_aborts()
         bad = [r for r in self.ranks if r.end and r.end["state"] not in ("lost", "returned")]
         lost = [r for r in self.ranks if r.end and r.end["state"] == "lost"]
         # mpiexec ends all when it finds one guard killed, and then exits with the number of the signal
@@ -312,6 +311,17 @@ class Supervisor:
         if bad or by_guard:
             self._fail()
         self._end("failed", {"kind": "launcher exit", "code": self.launcher_code})
+
+    def _tell_aborts(self):
+        """Find the ranks that MPI itself has aborted, by its words."""
+        said = _ABORT_BY_RANK.findall(b"".join(self.output).decode(errors="replace"))
+        why = {int(number): f"application called MPI_Abort with code {code}" for number, code in said}
+        for number, rank in enumerate(self.ranks):
+            words = rundir.tail(self.run["path"], number, 100) if self.run else ()
+            message = next((match[1] for match in map(_ABORT.match, words) if match), why.get(number))
+            if message and (rank.end is None or rank.end["state"] in ("lost", "exited")):
+                rank.end = {"seconds": time.time() - self.began, **(rank.end or {})}
+                rank.end.update(state="aborted", message=message)
 
     # the end
 

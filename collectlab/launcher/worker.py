@@ -9,7 +9,8 @@ import base64
 import builtins
 import faulthandler
 import fcntl
-import importlib
+import importlib.machinery
+import importlib.util
 import io
 import json
 import linecache
@@ -335,6 +336,8 @@ class _Modules:
 
     def __init__(self):
         self._known, self._stamps = set(), {}
+        loader = importlib.machinery.SourceFileLoader
+        loader.path_stats = _trusting_what_is_newer(loader.path_stats)
 
     def note(self):
         """Remember what has been imported, before anyone can edit it."""
@@ -353,6 +356,18 @@ class _Modules:
         self._known, self._stamps = set(sys.modules), {}
         importlib.invalidate_caches()
         linecache.checkcache()
+
+
+def _trusting_what_is_newer(path_stats):
+    """Without it, Python takes compiled code of the same second and size for that of the source as it is now."""
+
+    def stats(self, path):
+        compiled = _stamp(importlib.util.cache_from_source(path))
+        if compiled and not path.startswith(_INSTALLED) and compiled[0] < _stamp(path)[0]:
+            raise OSError(f"{path} was edited after it was compiled")  # it is compiled anew
+        return path_stats(self, path)
+
+    return stats
 
 
 def _stamp(file):

@@ -9,7 +9,15 @@ from marks import Mark, wait_for
 
 
 def _shared_memory():
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("mpich_", "ucx_"))}
+    kinds = ("mpich_", "ucx_", "vader_", "sm_segment", "ompi_")
+    return {name for name in os.listdir("/dev/shm") if name.startswith(kinds)}
+
+
+@pytest.fixture(params=["local", pytest.param("openmpi", marks=pytest.mark.needs("Open MPI"))])
+def each_site(request, monkeypatch):
+    """Ranks of MPICH, then of Open MPI, where a program names no site; also in the processes that a test starts."""
+    monkeypatch.setenv("COLLECTLAB_SITE", request.param)
+    return request.param
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,10 @@ import time
 
 import numpy as np
 import pytest
+from marks import wait_for
 
 import collectlab as cl
+from collectlab.launcher import sweep
 
 
 class Odd(BaseException):
@@ -76,6 +78,13 @@ def abort_world(ctx):
     MPI.COMM_WORLD.Abort(3)
 
 
+def abort_itself(ctx):
+    """As a library does that calls MPI by itself."""
+    from mpi4py import MPI
+
+    MPI.COMM_SELF.Abort(3)
+
+
 def close_output(ctx):
     os.close(1)
     os.close(2)
@@ -101,15 +110,22 @@ FAILURES = {
     "group term": (with_output(lambda: os.killpg(0, signal.SIGTERM)), "killed by SIGTERM", "before the end"),
     "guard": (lambda ctx: os.kill(os.getppid(), signal.SIGKILL), "lost", "watches over"),
     "Abort": (lambda ctx: ctx.comm.Abort(7), "called comm.Abort(7)", "run.log(1)"),
-    "Abort world": (abort_world, "was aborted by MPI: application called MPI_Abort", "run.log(1)"),
+    "Abort world": (abort_world, "called comm.Abort(3)", "run.log(1)"),
+    "MPI_Abort": (abort_itself, "aborted by MPI", "run.log(1)"),
     "closed output": (close_output, "raised OSError", "print("),
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
-def test_one_rank_fails(case, capfd):
+# what each MPI does in its own way when a rank ends like this
+OF_MPI = ("os._exit", "segfault", "abort", "kill", "group term", "guard", "Abort", "Abort world", "MPI_Abort")
+CASES = [("local", case) for case in FAILURES]
+CASES += [pytest.param("openmpi", case, marks=pytest.mark.needs("Open MPI")) for case in OF_MPI]
+
+
+@pytest.mark.parametrize(("site", "case"), CASES)
+def test_one_rank_fails(site, case, capfd):
     act, said, place = FAILURES[case]
-    run = cl.run(on_rank_1(act), ranks=3, device="cpu", timeout=30)
+    run = cl.run(on_rank_1(act), ranks=3, device="cpu", site=site, timeout=30)
     report = run.report()
     assert run.status == "failed" and not run.ok
     assert report.splitlines()[0].startswith("failed after"), report
@@ -117,7 +133,7 @@ def test_one_rank_fails(case, capfd):
     # MPI kills the other guards at once, and which was first cannot be told: all are named
     assert re.search(r"\b1\b", names) and names in report.splitlines()[0], report
     assert said in report and place in report, report
-    if case not in ("guard", "Abort world"):  # there MPI kills the others before anyone can look
+    if case not in ("guard", "MPI_Abort"):  # there MPI kills the others before anyone can look
         assert "ranks 0 and 2 were waiting in Barrier, their 1st collective" in report, report
     assert "all ranks stopped" in report, report
     assert capfd.readouterr().err.strip() == report.strip()
@@ -176,20 +192,27 @@ WORDS = {
     "big counts": ["rank 0 called Allreduce with 4 elements", "rank 1 called Allreduce with 100004 elements"],
     "dtypes": ["rank 0 called Allreduce with 4 elements of float64; ranks 1 and 2", "4 elements of float32"],
     "some": ["ranks 0 and 2 were waiting in Barrier, their 1st coll", "rank 1 returned after no collective calls"],
-    "truncated": ["rank 1 raised mpi4py.MPI.Exception: Message truncated", "ctx.comm.Recv(np.zeros(2), 0)"],
+    "truncated": ["rank 1 raised mpi4py.MPI.Exception: ", "runcate", "ctx.comm.Recv(np.zeros(2), 0)",
+                  "the ranks disagree about a message: rank 0 called Send with 4 elements of float64; rank 1 called "
+                  "Recv with 2 elements of float64"],
     "agree": ["rank 0 was waiting in Barrier, its 3rd collective", "ranks 1 and 2 were not in an MPI call"],
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WORDS)
-def test_ranks_that_disagree_are_told_so_in_words(case):
-    report = cl.run(disagree, case, ranks=3, device="cpu", timeout=1.5).report()
+OF_EACH = ("calls", "big counts", "truncated")  # what each MPI meets in its own way
+DISAGREE = [("local", case) for case in WORDS]
+DISAGREE += [pytest.param("openmpi", case, marks=pytest.mark.needs("Open MPI")) for case in OF_EACH]
+
+
+@pytest.mark.parametrize(("site", "case"), DISAGREE)
+def test_ranks_that_disagree_are_told_so_in_words(site, case):
+    report = cl.run(disagree, case, ranks=3, device="cpu", site=site, timeout=1.5).report()
     assert all(words in report for words in WORDS[case]), report
     disagreed = case in ("calls", "counts", "big counts", "dtypes")
     assert ("the ranks disagree about their 1st collective" in report) == disagreed, report
 
 
-def test_a_rank_that_hangs_is_named_with_its_line():
+def test_a_rank_that_hangs_is_named_with_its_line(each_site):
     def program(ctx):
         if ctx.rank == 0:
             time.sleep(600)
@@ -199,6 +222,14 @@ def test_a_rank_that_hangs_is_named_with_its_line():
     assert run.status == "timeout" and "was not done after 1 s" in run.report()
     assert "rank 0 was not in an MPI call  (test_failures.py" in run.report()
     assert "rank 1 was waiting in recv with rank 0, for" in run.report()
+
+
+def test_what_cannot_be_killed_is_named(monkeypatch):
+    with subprocess.Popen(["sleep", "600"], env={sweep.TAG: "unkillable"}) as sleeper:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", lambda pid, number: None)
+            assert sweep.kill("unkillable", within=0.1) == [sleeper.pid]
+        assert sweep.kill("unkillable") == []
 
 
 def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
@@ -255,6 +286,21 @@ def test_every_line_is_kept_as_it_was_printed():
     assert lines[n:] == ["tick\rto stderr", "\ufffd\ufffd", "unbuffered", "\\udcff", ""]
     with open(os.path.join(run.path, "log.0"), "rb") as f:
         assert f.read().endswith(b"tick\rto stderr\n\xff\xfe\nunbuffered\n\\udcff\n")
+
+
+def test_lines_and_bars_are_read_as_they_come(tmp_path):
+    def bar(ctx, go):
+        for share in (50, 100):
+            sys.stdout.write(f"\r{share:3} %")  # no line ends here
+            while share == 50 and not os.path.exists(go):
+                time.sleep(0.01)
+        os.write(2, b" done\n")
+
+    with cl.launch(1, device="cpu") as ranks:
+        run = ranks.submit(bar, str(tmp_path / "go"))
+        wait_for(lambda: run.log(0) == "\r 50 %", complaint=lambda: repr(run.log(0)))
+        (tmp_path / "go").touch()
+        assert run.wait().log(0) == "\r 50 %\r100 % done\n"
 
 
 def test_a_program_that_ruins_its_streams_does_not_harm_the_next():

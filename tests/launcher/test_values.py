@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -194,6 +195,27 @@ def test_an_edited_module_is_imported_anew(tmp_path, monkeypatch):
         (tmp_path / "of_a_lesson.py").write_text("def program(ctx):\n    raise ValueError('edited')\n")
         assert "line 2, in program:  raise ValueError('edited')" in ranks.submit(of_a_lesson.program).wait().report()
     del sys.modules["of_a_lesson"], sys.modules["inner_of_a_lesson"]
+
+
+def test_an_edit_within_a_second_that_keeps_the_size_is_seen(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def program(ctx):
+        import quickly_edited
+
+        return quickly_edited.n
+
+    def edited(n):
+        (tmp_path / "quickly_edited.py").write_text(f"n = {n}\n")
+        os.utime(tmp_path / "quickly_edited.py", ns=(second + n, second + n))  # in one second, as a machine edits
+
+    second = time.time_ns() // 10**9 * 10**9
+    with cl.launch(2, device="cpu") as ranks:
+        for n in (1, 2, 3):
+            edited(n)
+            assert ranks.submit(program).wait().results == [n, n]
+    edited(4)
+    assert cl.run(program, ranks=1, device="cpu").results == [4]
 
 
 def test_what_is_sent_and_never_received_does_not_reach_the_next_run(ranks):
