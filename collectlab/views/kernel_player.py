@@ -4,12 +4,12 @@ from collectlab.cost import Card
 from collectlab.trace import Trace
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.views.drawing import number_of
-from collectlab.views.kernel_picture import TITLES, VERBS, KernelPicture, head, listed, ranks_listed, span
+from collectlab.views.kernel_picture import TITLES, VERBS, KernelPicture
 from collectlab.views.states import EMPTY, LOADED, States
 from collectlab.views.view import SteppedView
+from collectlab.views.words import head, listed, ranks_listed, span
 
 MOST_RANKS = 16  # that have a column of their own
-PACE = 900  # milliseconds a step, when it plays
 IN_STEP = "The ranks are shown in step, which is one of the orders that their signals allow."
 ALIKE = " Without a race, all orders end alike."
 IN_ORDER = "The steps stand in the order of the trace, "
@@ -46,7 +46,7 @@ class KernelPlayer(SteppedView):
         if not isinstance(run if isinstance(run, Trace) else getattr(run, "trace", None), Trace):
             raise TypeError(f"kernel_player(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
         self.states = States(run)
-        self.nranks, self._play = self.states.nranks, None
+        self.nranks = self.states.nranks
         self.cards = _checked(cards, self.nranks)
         program = getattr(run, "program", None) or getattr(run, "spec", {}).get("program", "a trace")
         self.name = str(program if name is None else name)
@@ -88,29 +88,17 @@ class KernelPlayer(SteppedView):
 
     def _controls(self, widgets):
         inputs, rows = self._step_controls(widgets)
-        self._play = widgets.Play(min=0, max=self.last, interval=PACE, show_repeat=False)
-        self._play.collectlab_setting = "step"
-        self._play.observe(self._changed, "value")
         waits = not any(e.kind == BARRIER for e in self.states.events)
         ahead = "the next step in which a wait is over" if waits else "the next step in which a barrier is passed"
         name = "Next wait" if waits else "Next barrier"
         self._next = self._button(widgets, name, lambda _: self.next_barrier(), ahead)
         race = self._button(widgets, "First race", lambda _: self.first_race(), "the step that completes a race")
         race.disabled = self.states.race_step is None
-        return inputs, [*rows, widgets.HBox([self._play, self._next, race])]
+        return inputs, [*rows, widgets.HBox([self._next, race])]
 
     def _show(self):
         super()._show()
-        self._setting = True
-        self._play.value, self._setting = self._step, False
         self._next.disabled = not any(s > self._step for s in self._stops)
-
-    def close(self):
-        """Take the widget off the page, and stop it."""
-        if self._play is not None:
-            self._play.unobserve_all()
-        super().close()
-        self._play = self._next = None
 
     # What a step does
 

@@ -5,10 +5,14 @@ settings say is drawn again on every change. In JupyterLab the widget is shown, 
 on GitHub, nbconvert) the static picture, and in a terminal the text.
 """
 
+import asyncio
 import base64
 import html
 
 from collectlab.views.drawing import Drawing
+
+# What is too wide can be scrolled, also with the keys
+_WORDS = "<pre tabindex='0' style='overflow-x: auto'>{}</pre>"
 
 
 class NotAccepted(ValueError):
@@ -101,6 +105,7 @@ class View:
         """The ipywidgets widget, made when it is first asked for."""
         if self._widget is None:
             import ipywidgets
+            import traitlets
 
             self._drawing = Drawing(self.WIDTH)
             self._inputs, rows = self._controls(ipywidgets)
@@ -110,10 +115,15 @@ class View:
             self._image = ipywidgets.Image(
                 format="png", layout={"max_width": "100%", "object_fit": "contain"}
             )
+            # ipywidgets shows no tooltip, and so gives an image no name, where there is no description
+            self._image.add_traits(description=traitlets.Unicode("").tag(sync=True))
             self._caption = ipywidgets.HTML()
+            self._words_button = ipywidgets.ToggleButton(
+                description="The picture in words", tooltip="shows or hides the text form", layout={"width": "auto"}
+            )
+            self._words_button.observe(lambda _: self._say(), "value")
             self._in_words = ipywidgets.HTML()
-            words = ipywidgets.Accordion([self._in_words], titles=["The picture in words"])
-            self._widget = ipywidgets.VBox([*rows, self._caption, self._image, words])
+            self._widget = ipywidgets.VBox([*rows, self._caption, self._image, self._words_button, self._in_words])
             self._show()
         return self._widget
 
@@ -144,26 +154,35 @@ class View:
         self._paint(self._drawing, static=False)
         self._image.value = self._drawing.png()
         caption = self.caption()
+        self._image.tooltip = caption
         self._caption.value = f"<p aria-live='polite'>{html.escape(caption)}</p>"
-        self._in_words.value = f"<pre>{html.escape(self.text())}</pre>"
+        self._say()
+
+    def _say(self):
+        """The picture in words, while that is wanted."""
+        wanted = self._words_button.value
+        self._in_words.value = _WORDS.format(html.escape(self.text())) if wanted else ""
+        self._in_words.layout.display = None if wanted else "none"
 
     def close(self):
         """Take the widget off the page and let go of its picture. It may be shown again."""
         if self._widget is None:
             return
-        for control in self._inputs.values():
+        for control in (*self._inputs.values(), self._words_button):
             control.unobserve_all()
         for button, action in self._buttons:
             button.on_click(action, remove=True)
         _close(self._widget)
-        self._widget = self._drawing = self._image = self._caption = self._in_words = None
+        self._widget = self._drawing = self._image = self._caption = self._words_button = self._in_words = None
         self._inputs, self._buttons = {}, []
 
 
 class SteppedView(View):
-    """A view whose setting `step` goes from 0 to `last`."""
+    """A view whose setting `step` goes from 0 to `last`. Where it plays, a step takes `pace` seconds."""
 
+    pace = 0.9
     _at_the_first, _at_the_last = (), ()  # the buttons that then have nowhere to go
+    _play = _turn = None  # the button, and which press of it is the present one
 
     @property
     def last(self):
@@ -174,13 +193,47 @@ class SteppedView(View):
         """Go n steps forward, or back where n is negative, as the buttons do; it stops at either end."""
         return self.set(step=min(max(self._settings["step"] + n, 0), self.last))
 
+    def _checked_step(self, call, settings):
+        """The settings, where there is such a step; ValueError otherwise."""
+        step = settings["step"]
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
+            raise ValueError(f"{call}: step is a whole number, 0 to {self.last}, not {step!r}")
+        return settings
+
     def _step_controls(self, widgets):
-        slider = widgets.IntSlider(self._settings["step"], 0, self.last, description="state")
+        # ipywidgets' sliders and its Play have no name that a screen reader could say
+        now = widgets.BoundedIntText(
+            self._settings["step"], min=0, max=self.last, description="state", layout={"width": "160px"}
+        )
         reset = self._button(widgets, "Reset", lambda _: self.set(step=0), "back to the first state")
         back = self._button(widgets, "Back", lambda _: self.step(-1), "one state back")
         step = self._button(widgets, "Step", lambda _: self.step(), "one state forward")
+        self._play = widgets.ToggleButton(
+            description="Play", tooltip="goes through the states, or stops there", layout={"width": "auto"}
+        )
+        self._play.observe(lambda change: self._play_or_stop(change["new"]), "value")
         self._at_the_first, self._at_the_last = (reset, back), (step,)
-        return {"step": slider}, [widgets.HBox([reset, back, step, slider])]
+        return {"step": now}, [widgets.HBox([reset, back, step, self._play, now], layout={"flex_flow": "row wrap"})]
+
+    def _play_or_stop(self, play):
+        """Go through the states to the last one, in the event loop of the kernel; from the last, begin anew."""
+        self._turn = turn = object() if play else None
+        self._play.description = "Pause" if play else "Play"
+        if play:
+            if self._settings["step"] == self.last:
+                self.set(step=0)
+            self._task = asyncio.get_running_loop().create_task(self._go_on(turn))
+
+    async def _go_on(self, turn):
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while self._turn is turn and self._settings["step"] < self.last:
+            due = max(due + self.pace, loop.time())
+            await asyncio.sleep(due - loop.time())
+            if self._turn is turn:
+                self.step()
+        if self._turn is turn:
+            self._play.value = False
 
     def _show(self):
         super()._show()
@@ -188,6 +241,13 @@ class SteppedView(View):
             button.disabled = self._settings["step"] == 0
         for button in self._at_the_last:
             button.disabled = self._settings["step"] == self.last
+
+    def close(self):
+        """Take the widget off the page, and stop it."""
+        if self._play is not None:
+            self._play.unobserve_all()
+        super().close()
+        self._play = self._turn = None
 
 
 def _close(widget):

@@ -45,9 +45,14 @@ def control():
 
 
 @pytest.fixture
-def markup():
-    """All HTML that a widget shows: str."""
-    return lambda widget: "\n".join(w.value for w in parts(widget) if isinstance(w, ipywidgets.HTML))
+def markup(control):
+    """All HTML that a widget shows, the picture in words with it: str."""
+
+    def find(widget):
+        control(widget, "The picture in words").value = True
+        return "\n".join(w.value for w in parts(widget) if isinstance(w, ipywidgets.HTML))
+
+    return find
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What every view has: forms for a notebook, a page without widgets and a terminal, and nothing that leaks."""
 
+import asyncio
 import base64
+import html
 import subprocess
 import sys
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from collectlab import views
+from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
 from collectlab.views.drawing import Drawing, fitting, width_of
 
@@ -64,6 +66,7 @@ def test_pyplot_does_not_know_the_figures():
 )
 def test_labels_are_text_and_no_markup(view):
     view.widget()
+    view._words_button.value = True
     for control in (view._caption, view._in_words):
         assert "<script" not in control.value
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; $x^2$" in view._in_words.value
@@ -141,11 +144,77 @@ def test_the_figure_can_be_saved_for_a_paper(tmp_path):
         assert (tmp_path / f"view.{kind}").read_bytes().startswith(magic)
 
 
-def test_the_picture_has_no_tooltip_which_jupyterlab_cannot_show():
-    from collectlab import views
+# Controls
 
+
+def test_the_picture_is_named_by_its_caption():
     view = views.payload_counter()
     view.widget()
-    assert view._image.tooltip is None  # ipywidgets 8's ImageView raises in the browser when one is set
-    view.set(nranks=4)
-    assert view._image.tooltip is None
+    for nranks in (2, 4):
+        view.set(nranks=nranks)
+        assert view._image.tooltip == view.caption()
+        assert view._image.get_state()["description"] == ""  # without it, the front end raises
+    view.close()
+
+
+def test_words_are_there_while_they_are_wanted(control):
+    view = ownership()
+    widget = view.widget()
+    assert view._in_words.value == ""
+    control(widget, "The picture in words").value = True
+    for step in (0, 1):
+        view.set(step=step)
+        assert view.text() in html.unescape(view._in_words.value)
+    control(widget, "The picture in words").value = False
+    assert view._in_words.value == ""
+    view.close()
+
+
+def played(view, press):
+    """The steps that are shown while `press(button)` plays the view: a list."""
+    view.widget()
+    button, seen = view._play, []
+    view.pace = 0
+    view._inputs["step"].observe(lambda change: seen.append(change["new"]), "value")
+
+    async def play():
+        press(button)
+        await view._task
+
+    asyncio.run(play())
+    assert not button.value and button.description == "Play"
+    return seen
+
+
+def player():
+    return views.kernel_player(simulate(kernels.mesh.all_reduce, np.arange(4.0), ranks=2), step=2)
+
+
+def test_play_goes_to_the_last_state_and_from_there_begins_anew():
+    view = player()
+    for start in (2, 0):
+        assert played(view, lambda button: button.set_trait("value", True))[-view.last + start :] == [
+            *range(start + 1, view.last + 1)
+        ]
+    view.close()
+
+
+def test_play_stops_when_it_is_pressed_again_and_when_the_view_is_closed():
+    view = player()
+
+    def twice(button):
+        button.value = True
+        assert button.description == "Pause"
+        button.value = False
+
+    assert played(view, twice) == []
+    assert played(view, lambda button: (twice(button), button.set_trait("value", True)))[-1] == view.last
+    view.set(step=2)
+
+    async def close():
+        view._play.value = True
+        view.close()
+        await view._task
+
+    asyncio.run(close())
+    assert view.settings["step"] == 2
