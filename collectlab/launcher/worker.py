@@ -165,14 +165,13 @@ def _rank(rank, control):
         modules.forget_edited()
         comm = next(communicators)
         fabrics = []  # the one that this run makes, if it asks for a window
-        began = time.monotonic()
 
-        def make_fabric(made=fabrics, comm=comm, message=message, began=began):
+        def make_fabric(made=fabrics, comm=comm, message=message):
             asked = time.monotonic()
             from collectlab.fabric import mpi
 
             made.append(mpi.fabric(comm, message["trace"]))
-            made[0].started, made[0].asked = began, [(asked, time.monotonic())]
+            made[0].started, made[0].asked = message["began"], [(asked, time.monotonic())]
             made[0].told = lambda waiting: _told(message["path"], rank, made[0], waiting)
             return made[0]
 
@@ -242,6 +241,7 @@ def _run(message, context, record, fabrics):
         mine = objects.read(os.path.join(path, f"mine.{rank}")) if places else []
         for place, value in zip(places, mine, strict=True):
             args[place] = value
+        message["began"] = time.monotonic()
         try:
             value = program(context, *args)
         finally:
