@@ -4,6 +4,7 @@ Importing this package imports neither mpi4py nor CuPy, and starts nothing. Ever
 it is first used, so that a rank, which needs two of them, starts quickly.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 
 _HOME = {
@@ -21,6 +22,8 @@ __all__ = [*_HOME, *_ROOMS]
 def __getattr__(name):
     if name in _HOME:
         value = getattr(_import_module(f"collectlab.{_HOME[name]}"), name)
+        if "IPython" in _sys.modules and _HOME[name].startswith("launcher."):
+            _import_module("collectlab.notebook").connect()
     elif name in _ROOMS:
         value = _import_module(f"collectlab.{name}")
     else:
@@ -30,10 +33,14 @@ def __getattr__(name):
 
 
 def load_ipython_extension(shell):
-    """What `%load_ext collectlab` calls: it brings `%%ranks`."""
+    """What `%load_ext collectlab` calls: it brings `%%ranks`, and completion in its cells."""
+    from collectlab import completion, notebook
     from collectlab.magic import RanksMagics
 
-    shell.register_magics(RanksMagics)
+    magics = RanksMagics(shell)
+    shell.register_magics(magics)
+    completion.register(shell, magics)
+    notebook.connect()
 
 
 def __dir__():

@@ -177,6 +177,8 @@ def _to_keep(notebook):
             cell.outputs = []
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+        if "outputs" in cell:  # a live view that came and went has no other form
+            cell.outputs = [output for output in cell.outputs if output.get("data") != {}]
     return notebook
 
 

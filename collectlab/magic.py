@@ -8,10 +8,14 @@
 
 Names in the cell live on the ranks: `rank`, `nranks`, `comm`, `xp` and `ctx` are there from the start. What the
 ranks print, and the value of the last expression, is shown once where it is the same on all, and under its rank
-where it is not. `%ranks` says what is running; `%ranks stop` ends it.
+where it is not; while a cell takes long, what each rank does and prints is shown as it comes (notebook.py). `%ranks`
+says what is running; `%ranks stop` ends it.
 """
 
+import hashlib
+import math
 import os
+import shutil
 import sys
 
 from IPython.core.error import UsageError
@@ -57,7 +61,7 @@ class RanksMagics(Magics):
     def run_cell(self, line, cell):
         """Run the cell on every rank."""
         given = parse_argstring(self.run_cell, line)
-        if not given.timeout > 0:
+        if not 0 < given.timeout < math.inf:
             raise UsageError(f"%%ranks --timeout {given.timeout:g}: seconds are accepted, more than 0")
         source, number = f"\n{cell}", len(self.shell.user_ns["In"]) - 1  # its first line is the magic's
         file, label = self.shell.compile.cache(source, number), f"cell {number}"
@@ -73,7 +77,7 @@ class RanksMagics(Magics):
         run = ranks.submit(cells.Cell(label, statements, expression, chosen), trace=False)
         late = self._wait(run, ranks, given.timeout)
         results = run.results
-        print(_once({r: _printed(run, r) + _line(results[r]) for r in chosen}), end="")
+        print(_once({r: _said(run, r, results[r]) for r in chosen}, ranks.nranks), end="")
         if not run.ok:
             raise CellFailed(late or "the cell failed, and its ranks were ended", f"{late}{run.report()}\n{_LOST}")
         errors = {rank: results[rank]["error"] for rank in chosen if results[rank]["error"]}
@@ -90,13 +94,32 @@ class RanksMagics(Magics):
             return
         if line.strip():
             raise UsageError(f"%ranks {line}: nothing, or stop, is accepted; a cell begins with %%ranks")
-        if self.ranks is None:
+        if self.ranks is None or self.ranks.status == "stopped":
             print("no ranks are running; a %%ranks cell starts them")
             return
-        run = self.ranks.submit(cells.names, trace=False).wait()
+        run = self.ranks.submit(cells.names, trace=False)
+        self.ranks._wait_for(lambda: run.status != "running", _ANSWER)
         print(run.rank_map)
-        names = {rank: f"names: {', '.join(names) or 'none yet'}" for rank, names in enumerate(run.results)}
-        print(_once(names), end="")
+        if not run.ok:
+            print(f"they do not answer: {run.report()}")
+            return
+        names = {rank: (f"names: {', '.join(names) or 'none yet'}", "") for rank, names in enumerate(run.results)}
+        print(_once(names, self.ranks.nranks), end="")
+
+    def offered(self, owner, start):
+        """The names on the ranks that begin with `start`, of what `owner`, dotted names, is there; [] unless idle.
+
+        It takes at most 0.2 s. The ranks are not interrupted when they take longer.
+        """
+        ranks = self.ranks
+        if ranks is None or ranks.status != "ready":
+            return []
+        run = ranks.submit(cells.Completions(owner, start), trace=False)
+        ranks._wait_for(lambda: run.status != "running", _OFFER)
+        found = run.results[0] if run.ok else []
+        if run.ok:
+            shutil.rmtree(run.path, ignore_errors=True)  # nobody asked for this run
+        return found
 
     def _wait(self, run, ranks, timeout):
         """Wait for a cell, and end it when it takes longer; returns what there is to say about that."""
@@ -125,7 +148,8 @@ class RanksMagics(Magics):
         """The ranks that are running, or new ones where others are asked for."""
         now = self.ranks
         nranks = given.n if given.n is not None else now.nranks if now else 4
-        if now is not None and nranks == now.nranks and not given.device and not given.site:
+        same = now is not None and given.device in (None, now.device) and given.site in (None, now.site.name)
+        if same and nranks == now.nranks:
             now.start()  # anew, when a cell has ended them
             return now
         try:
@@ -140,6 +164,8 @@ class RanksMagics(Magics):
 
 
 _FABRIC = os.path.join(os.path.dirname(__file__), "fabric", "")  # where in there an error is raised tells nothing
+_ANSWER, _OFFER = 2.0, 0.2  # seconds that idle ranks have to say which names there are: when asked, for a completion
+_HEAD, _TAIL = 1 << 14, 1 << 15  # bytes of a rank's output that are shown when there is more than both together
 _LOST = "the ranks were ended: the next %%ranks cell starts new ones, without what the cells had made"
 
 
@@ -155,25 +181,54 @@ def _chosen(text, nranks):
     return chosen
 
 
-def _printed(run, rank):
-    """What the rank printed; the traceback of a failed one is told by the report."""
-    text = run.log(rank)
-    return text if run.ok else text.rpartition(_TRACEBACK)[0] if _TRACEBACK in text else text
+def _said(run, rank, result):
+    """What the rank printed and returned, as a notebook shows it; and a digest of all, where that is not all.
+
+    The traceback of a failed rank is told by the report.
+    """
+    text, digest = _printed(os.path.join(run.path, f"log.{rank}"))
+    if not run.ok and _TRACEBACK in text:
+        text = text.rpartition(_TRACEBACK)[0]
+    shown = result["shown"] if result else None
+    if shown is None:
+        return text, digest
+    if len(shown) > _HEAD:
+        digest += hashlib.sha256(shown.encode(errors="backslashreplace")).hexdigest()
+        shown = f"{shown[:_HEAD]} ... [{len(shown) - _HEAD:,} more characters]"
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return f"{text}{shown}\n", digest
 
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 
 
-def _line(result):
-    return f"{result['shown']}\n" if result and result["shown"] is not None else ""
+def _printed(path):
+    """The text of a log, without the middle of a long one; and "" or a digest of all of it."""
+    try:
+        log = open(path, "rb")
+    except FileNotFoundError:
+        return "", ""
+    with log:
+        size = os.fstat(log.fileno()).st_size
+        if size <= _HEAD + _TAIL:
+            return log.read().decode(errors="replace"), ""
+        digest = hashlib.file_digest(log, "sha256").hexdigest()
+        log.seek(0)
+        head = log.read(_HEAD).decode(errors="replace")
+        log.seek(size - _TAIL)
+        tail = log.read().decode(errors="replace")
+    head, tail = head[: head.rfind("\n") + 1] or head, tail[tail.find("\n") + 1 :]
+    left_out = f"[... {(size - _HEAD - _TAIL) // 1000:,} of {size // 1000:,} kB are left out here ...]"
+    return f"{head}{left_out}\n{tail}", digest
 
 
-def _once(texts):
-    """rank -> text, as one text: what is the same on several ranks stands there once."""
+def _once(texts, nranks):
+    """rank -> (text, digest), as one text: what is the same on several of the `nranks` ranks stands there once."""
     lines = []
-    for text, ranks in _alike(texts):
+    for (text, _), ranks in _alike(texts):
         if text:
-            name = _names(ranks, len(texts))
+            name = _names(ranks, nranks)
             text = text if text.endswith("\n") else f"{text}\n"
             lines.append(f"{name}: {text}" if text.count("\n") == 1 else f"{name}:\n{text}")
     return "".join(lines)

@@ -96,7 +96,44 @@ def _free(opened):
         opened.pop().free()
 
 
+GIVEN = {"ctx", "comm", "rank", "nranks", "xp"}  # names that every cell finds
+
+
 def names(ctx):
     """The names that cells have made on this rank."""
-    given = {"ctx", "comm", "rank", "nranks", "xp"}
-    return sorted(name for name in namespace if not name.startswith("_") and name not in given)
+    return sorted(name for name in namespace if not name.startswith("_") and name not in GIVEN)
+
+
+class Completions:
+    """A program: the names on rank 0 that begin with `start`, or the attributes of what `owner`, dotted names, is.
+
+    Nothing of the learner's is called for it: where a property would have to be, there are no completions.
+    """
+
+    __name__ = "completions"
+
+    def __init__(self, owner, start):
+        self.owner, self.start = owner, start
+
+    def __call__(self, ctx):
+        if ctx.rank:
+            return None
+        try:
+            found = dir(_value(self.owner.split("."))) if self.owner else {*namespace, *GIVEN}
+        except (LookupError, AttributeError):
+            return []
+        return sorted(name for name in found if name.startswith(self.start))
+
+
+def _value(names):
+    import builtins
+    import inspect
+
+    first, *rest = names
+    value = namespace[first] if first in namespace else vars(builtins)[first]
+    for name in rest:
+        there = inspect.getattr_static(value, name)
+        if isinstance(there, property) or inspect.isfunction(getattr(type(there), "__get__", None)):
+            raise LookupError(name)
+        value = getattr(value, name)
+    return value

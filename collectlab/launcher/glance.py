@@ -60,7 +60,7 @@ class RankGlance:
         """How far it is, in words; "" where it has not said."""
         if self.done is None:
             return ""
-        return f"{self.done:,g} of {self.total:,g}" if self.total else f"{self.done:,g} done"
+        return f"{_number(self.done)} of {_number(self.total)}" if self.total else f"{_number(self.done)} done"
 
 
 @dataclass(frozen=True)
@@ -292,6 +292,10 @@ def last_lines(data, whole=True):
         if shown:
             lines.append(shown)
     return tuple(lines[-LINES:])
+
+
+def _number(value):
+    return f"{value:,.0f}" if value == value // 1 and abs(value) < 1e15 else f"{value:,.4g}"
 
 
 def _plain(letter):

@@ -12,7 +12,7 @@ FLOORS = {
     1: {"trace", "semantics", "layout", "payload", "cost", "provenance"},
     2: {"fabric"},
     3: {"launcher", "kernels", "explore", "overlap", "sharding"},
-    4: {"views", "exercises", "bench", "doctor", "magic"},
+    4: {"views", "exercises", "bench", "doctor", "magic", "completion", "notebook"},
     5: {"cli", "__main__"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -84,6 +84,7 @@ def test_a_subset_of_the_ranks(cell):
     cell("mark = 0")
     assert cell("mark = 1\nrank", "--ranks 2,0") == "rank 0: 0\nrank 2: 2\n"
     assert cell("mark") == "ranks 0 and 2: 1\nrank 1: 0\n"
+    assert cell("print('the same')", "--ranks 2,0") == "ranks 0 and 2: the same\n", "not all of them"
 
 
 def test_an_error_names_the_cells_and_lines_and_leaves_the_ranks_alive(cell):
@@ -138,6 +139,11 @@ def test_a_cell_that_takes_too_long_is_ended(cell):
     assert cell("1 + 1") == "all 3 ranks: 2\n"
 
 
+def test_a_cell_that_names_where_it_runs_keeps_its_names_when_it_runs_again(cell):
+    cell("here = 1", "-n 3 --device cpu --site local")
+    assert cell("here", "-n 3 --device cpu --site local") == cell("here", "") == "all 3 ranks: 1\n"
+
+
 def test_other_ranks_are_started_when_others_are_asked_for(cell):
     cell("here = 1")
     assert cell("nranks", "-n 2") == "all 2 ranks: 2\n"
@@ -158,6 +164,8 @@ def test_python_that_is_none_is_told_before_anything_runs(cell):
         ("--ranks 7", "numbers from 0 to 2 are accepted"),
         ("--ranks 0,x", "numbers from 0 to 2 are accepted"),
         ("--timeout 0", "more than 0"),
+        ("--timeout inf", "more than 0"),
+        ("--timeout nan", "more than 0"),
         ("-n 0", "%%ranks: ranks=0: 1 to 256 ranks are accepted"),
         ("-n many", "invalid int value"),
         ("--site moon", "%%ranks: site='moon' is unknown"),
@@ -177,6 +185,35 @@ def test_the_line_magic_says_what_is_running(shell, cell, capsys):
     printed = capsys.readouterr().out
     assert "cpu:0" in printed and "rank 0: names: a" in printed and "ranks 1 and 2: names: a, b" in printed
     shell.run_cell("%ranks stop\n%ranks stop\n%ranks")
+    assert capsys.readouterr().out == "no ranks are running; a %%ranks cell starts them\n"
+
+
+def test_a_long_output_keeps_its_ends_and_is_the_same_only_where_all_of_it_is(cell):
+    shown = cell("for n in range(20_000): print('line', n if n != 10_000 else rank // 2)\nrank // 2")
+    first, second = shown.split("rank 2:\n")
+    assert first.startswith("ranks 0 and 1:\nline 0\nline 1\n") and first.endswith("\nline 19999\n0\n")
+    assert second.startswith("line 0\nline 1\n") and second.endswith("\nline 19999\n1\n")
+    assert len(shown) < 110_000 and shown.count("kB are left out here ...]\nline ") == 2
+    shown = cell("for n in range(20_000): print('line', n if n != 10_000 else rank // 2)")
+    assert shown.count("line 0\n") == 2, "their ends are the same, and still they differ"
+
+
+def test_a_long_value_is_cut_and_told_from_another(cell):
+    shown = cell("'a' * 100_000 + str(rank // 2)")
+    assert shown.startswith("ranks 0 and 1: 'aaa") and "\nrank 2: 'aaa" in shown
+    assert shown.count("' ... [") == 0 and shown.count("aaa ... [83,619 more characters]\n") == 2
+
+
+def test_a_line_without_an_end_and_an_empty_one(cell):
+    assert cell("print('a', end='')") == "all 3 ranks: a\n"
+    assert cell("print()\nprint('b', end='')\nrank") == "rank 0:\n\nb\n0\nrank 1:\n\nb\n1\nrank 2:\n\nb\n2\n"
+
+
+def test_the_line_magic_starts_no_ranks_after_a_cell_has_ended_them(shell, cell, capsys):
+    with pytest.raises(CellFailed):
+        cell("if rank == 1: raise ValueError\ncomm.barrier()")
+    capsys.readouterr()
+    shell.run_cell("%ranks")
     assert capsys.readouterr().out == "no ranks are running; a %%ranks cell starts them\n"
 
 
