@@ -170,17 +170,24 @@ if both:
 
 
 def slurm():
-    """Slurm, and the PMI through which it starts MPICH's ranks."""
+    """Slurm: whether it answers, and whether it starts MPICH's ranks, by pmi2; in an allocation two are started."""
     srun = shutil.which("srun")
     if srun is None:
         return Finding("Slurm", OK, "none here")
     version = _try([srun, "--version"]).stdout.strip()
     known = _try([srun, "--mpi=list"])
-    within = "in" if "SLURM_JOB_ID" in os.environ else "outside of"
-    said = f"{version}, {within} an allocation"
+    inside = "SLURM_JOB_ID" in os.environ
+    said = f"{version}, {'in' if inside else 'outside of'} an allocation"
     if not re.search(r"\bpmi2\b", known.stdout + known.stderr):
         return Finding("Slurm", WARNING, f"{said}, without pmi2", "ask for Slurm's pmi2 plugin (Debian: slurm-wlm)")
-    return Finding("Slurm", OK, said)
+    if (asked := _try(["scontrol", "ping"])).returncode:
+        found = f"{said}; it does not answer: {_last(asked)}"
+        return Finding("Slurm", WARNING, found, "ask whoever runs this cluster")
+    if not inside:
+        return Finding("Slurm", OK, said)
+    tried = _two_ranks("Slurm", sites.find("slurm"))
+    state = OK if tried.state == OK else WARNING  # ranks on this node alone need no Slurm
+    return replace(tried, state=state, found=f"{said}; {tried.found}")
 
 
 def ssh():

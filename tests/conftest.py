@@ -66,11 +66,38 @@ def no_openmpi():
     return None if probe.returncode == 0 else probe.stderr.strip().splitlines()[-1]
 
 
+def no_browser():
+    from collectlab.bench import browser
+
+    return browser.missing()
+
+
+def no_slurm():
+    if os.getuid() != 0:
+        return "only root may start Slurm's daemons and join network namespaces"
+    path = f"/usr/sbin:/sbin:{os.environ['PATH']}"
+    lacking = [name for name in ("munged", "slurmctld", "slurmd", "srun", "ip") if not shutil.which(name, path=path)]
+    if lacking:
+        return f"this machine has no {' and no '.join(lacking)}"
+    apart = ["unshare", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    probe = subprocess.run([*apart, "ip", "link", "add", "lan", "type", "bridge"], capture_output=True, text=True)
+    return None if probe.returncode == 0 else probe.stderr.strip()
+
+
+def no_other_users():
+    import other_users
+
+    return other_users.missing()
+
+
 NEEDS = {
     "gpu": Need(no_gpu, "on a machine with an NVIDIA GPU: conda env create -f environment.yml"),
     "mounts": Need(no_mounts, "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000"),
     "Open MPI": Need(no_openmpi, "as launch/sites/openmpi.toml says"),
     "second host": Need(no_second_host, "apt-get install iproute2, and ./launch/test as root"),
+    "browser": Need(no_browser, "apt-get install chromium"),
+    "slurm": Need(no_slurm, "as root: apt-get install slurm-wlm munge iproute2"),
+    "other users": Need(no_other_users, "./launch/test as root, with all its rights"),
     "another user": Need(no_other_user, "apt-get install python3-venv"),
 }
 

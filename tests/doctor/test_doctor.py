@@ -233,7 +233,7 @@ def test_an_mpi_that_crashes_on_gpu_arrays_is_found_out(commands, cupy):
 
 def test_slurm_with_and_without_pmi2(commands, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    commands(srun='[ "$1" = --version ] && echo slurm 22.05.8 || echo "cray_shasta none pmi2"')
+    commands(srun='[ "$1" = --version ] && echo slurm 22.05.8 || echo "cray_shasta none pmi2"', scontrol="")
     assert (doctor.slurm().state, doctor.slurm().found) == ("ok", "slurm 22.05.8, outside of an allocation")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     commands(srun='[ "$1" = --version ] && echo slurm 22.05.8 || echo "none pmix"')

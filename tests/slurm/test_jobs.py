@@ -1,0 +1,48 @@
+"""What is read from a queue, without one."""
+
+import pytest
+
+from collectlab.launcher import jobs
+
+QUEUE = """\
+other Resources
+collectlab-1 Priority
+a name with spaces Priority
+collectlab-12 ReqNodeNotAvail, UnavailableNodes:n1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "standing"),
+    (
+        (QUEUE, "collectlab-1", (2, 4, "Priority")),
+        (QUEUE, "collectlab-12", (4, 4, "ReqNodeNotAvail, UnavailableNodes:n1")),
+        (QUEUE, "collectlab-2", None),
+        ("", "collectlab-1", None),
+        ("slurm_load_jobs error: Unable to contact slurm controller\n", "collectlab-1", None),
+        ("\n\ncollectlab-1\n", "collectlab-1", (1, 1, "")),
+    ),
+)
+def test_where_a_job_stands(text, job, standing):
+    assert jobs.standing(text, job) == standing
+
+
+@pytest.mark.parametrize(
+    ("standing", "words"),
+    (
+        ((1, 1, "Resources"), "in the queue, no other job waits; reason: Resources"),
+        ((3, 7, "Priority"), "in the queue, number 3 of 7 that wait; reason: Priority"),
+        ((1, 2, "None"), "in the queue, number 1 of 2 that wait"),
+        ((1, 1, ""), "in the queue, no other job waits"),
+    ),
+)
+def test_a_standing_in_words(standing, words):
+    assert jobs.in_words(*standing) == words
+
+
+def test_a_job_that_cannot_be_withdrawn_is_told(tmp_path, monkeypatch):
+    assert jobs.withdraw([]) == jobs.withdraw(["true"]) == ""
+    assert jobs.withdraw(["sh", "-c", "echo no controller >&2; exit 1"]).endswith("exit 1: no controller")
+    assert "No such file" in jobs.withdraw([str(tmp_path / "scancel"), "--name=x"])
+    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
+    assert "timed out" in jobs.withdraw(["sleep", "60"])
