@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 
+import cloudpickle
 import numpy as np
 import pytest
 from marks import wait_for
 
 import collectlab as cl
 from collectlab.launcher import sweep
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 
 
 class Odd(BaseException):

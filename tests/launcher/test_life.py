@@ -8,11 +8,14 @@ import sys
 import threading
 import time
 
+import cloudpickle
 import pytest
 from jupyter_client.manager import start_new_kernel
 from marks import wait_for
 
 import collectlab as cl
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 
 NOTEBOOK = """
 import os, sys, time
@@ -90,7 +93,7 @@ def seconds(act):
 
 
 @pytest.mark.parametrize("act", ["interrupt", "stop"])
-def test_from_another_thread_while_this_one_waits(act, mark):
+def test_from_another_thread_while_this_one_waits(act, mark, each_site):
     with cl.launch(3, device="cpu") as ranks:
         run = ranks.submit(hangs)
         queued = ranks.submit(fine)
@@ -119,7 +122,7 @@ def test_submitting_does_not_wait_for_another_threads_run():
 
 
 @pytest.mark.parametrize("act", ["interrupt", "stop"])
-def test_while_starting(act, mark):
+def test_while_starting(act, mark, each_site):
     raised = []
 
     def start():
@@ -138,6 +141,42 @@ def test_while_starting(act, mark):
     starts.join(3)
     assert not starts.is_alive() and raised and act in raised[0]
     mark.gone()
+
+
+def lingers(ctx):
+    import atexit
+
+    atexit.register(time.sleep, 600)
+    ctx.comm.isend(bytes(1 << 20), (ctx.rank + 1) % ctx.nranks)  # never received: MPI has something to finish
+
+
+@pytest.mark.parametrize("act", ["interrupt", "stop"])
+def test_while_stopping(act, mark, each_site):
+    ranks = cl.launch(2, device="cpu")
+    assert ranks.submit(lingers).wait().ok
+    stops = threading.Thread(target=ranks.stop)
+    stops.start()
+    assert seconds(getattr(ranks, act)) < 3 and seconds(getattr(ranks, act)) < 3
+    stops.join(3)
+    assert not stops.is_alive()
+    mark.gone()
+
+
+def test_what_was_done_before_an_interrupt_stays_readable(each_site):
+    def partly(ctx):
+        print("so far")
+        if ctx.rank == 0:
+            return list(range(1000))
+        time.sleep(600)
+
+    with cl.launch(2, device="cpu") as ranks:
+        before = ranks.submit(fine).wait()
+        run = ranks.submit(partly)
+        wait_for(lambda: "rank 0 returned" in run.report() and run.log(1) == "so far\n", complaint=run.report)
+        ranks.interrupt()
+        assert run.status == "interrupted" and run.results == [list(range(1000)), None]
+        assert run.log(0) == run.log(1) == "so far\n" and cl.attach(run.path).results == run.results
+        assert before.results == [1, 1]
 
 
 def test_idle_ranks_survive_an_interrupt_and_leave_at_a_stop(mark):
@@ -187,7 +226,7 @@ def test_a_supervisor_that_does_not_answer_is_given_up(mark):
 
 
 @pytest.mark.parametrize("what", ["submit", "fork"])
-def test_the_notebook_process_is_killed(what, notebook, mark):
+def test_the_notebook_process_is_killed(what, notebook, mark, each_site):
     child = notebook(what)
     path = child.stdout.readline().strip()
     run = cl.attach(path)
@@ -262,8 +301,13 @@ def test_an_interrupted_cell_shows_the_report_and_one_line(kernel, mark, tmp_pat
     assert len(kernel("1 / 0")[1][0]) > 2, "any other traceback is as long as ever"
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_ctrl_c_at_a_random_moment_once_or_twice(seed, notebook, mark):
+SEEDS = [("local", seed) for seed in range(6)]
+SEEDS += [pytest.param("openmpi", seed, marks=pytest.mark.needs("Open MPI")) for seed in range(3)]
+
+
+@pytest.mark.parametrize(("site", "seed"), SEEDS)
+def test_ctrl_c_at_a_random_moment_once_or_twice(site, seed, notebook, mark, monkeypatch):
+    monkeypatch.setenv("COLLECTLAB_SITE", site)
     chance = random.Random(seed)
     child = notebook(["run", "submit", "cycle"][seed % 3])
     time.sleep(chance.random() * 0.8)  # a moment is what is being drawn
@@ -300,7 +344,7 @@ def test_kills_at_a_random_moment(victims, notebook, mark, tmp_path):
             assert run.status in ("done", "failed", "interrupted") and run.report().startswith(run.status)
 
 
-def test_idle_ranks_use_no_processor(mark):
+def test_idle_ranks_use_no_processor(mark, each_site):
     def ticks():
         found = 0
         for pid in mark.alive():
@@ -344,8 +388,3 @@ def test_nothing_grows_over_many_runs(mark):
     for _ in range(8):
         cl.run(fine, ranks=1, device="cpu")
     wait_for(lambda: held()[0] <= before[0] and held()[2] <= before[2], 3, lambda: f"{before} became {held()}")
-
-
-def test_more_ranks_than_cores():
-    run = cl.run(fine, ranks=17, device="cpu")
-    assert run.results == [136] * 17 and run.rank_map.nranks == 17

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 
+import cloudpickle
 import numpy as np
 import pytest
 
 import collectlab as cl
 from collectlab.launcher import rundir
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 
 PROGRAM = """
 import collectlab as cl
@@ -52,6 +55,40 @@ def test_inherited_variables_do_not_confuse_the_ranks(case, monkeypatch):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     run = cl.run(fine, ranks=3, device="cpu", timeout=20)
     assert run.results == [3] * 3, run.report()
+
+
+def test_ranks_are_bound_to_no_core_and_have_one_thread_of_linear_algebra(each_site, monkeypatch):
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+
+    def program(ctx):
+        return os.sched_getaffinity(0), [os.environ[name] for name in names]
+
+    here = os.sched_getaffinity(0)
+    assert cl.run(program, ranks=3, device="cpu").results == [(here, ["1"] * 3)] * 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert cl.run(program, ranks=1, device="cpu").results == [(here, ["2", "1", "1"])]
+
+
+def test_a_rank_that_waits_leaves_its_core_to_one_that_works(each_site):
+    def program(ctx, core):
+        os.sched_setaffinity(0, {core})
+        ctx.comm.Barrier()
+        before = time.process_time()
+        while ctx.rank == 0 and time.process_time() - before < 0.5:
+            pass
+        ctx.comm.Barrier()
+        return time.process_time() - before
+
+    working, *waiting = cl.run(program, min(os.sched_getaffinity(0)), ranks=3, device="cpu").results
+    assert sum(waiting) < working / 2, "two that spin would have used twice as much as the one that works"
+
+
+def test_more_ranks_than_cores(each_site):
+    n = 2 * len(os.sched_getaffinity(0)) + 1
+    run = cl.run(fine, ranks=n, device="cpu")
+    assert run.results == [n * (n - 1) // 2] * n and run.rank_map.nranks == n
 
 
 def test_programs_without_a_file():
