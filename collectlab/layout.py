@@ -155,11 +155,13 @@ class Place:
     device      name of the device on it. A rank without a GPU computes in its process's own memory; its
                 device is then only a name for the place where its data is
     local_rank  0, 1, ... among the ranks of the same host, in rank order
+    identity    what tells a GPU from all others of its host, whatever it is called there; "" where nothing does
     """
 
     host: str
     device: str
     local_rank: int = 0
+    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ class RankMap:
         ranks_on, made = Counter(), []
         for rank, place in enumerate(_listed("RankMap", "places", places)):
             host, device = _host_and_device(rank, place)
-            made.append(Place(host, device, ranks_on[host]))
+            made.append(Place(host, device, ranks_on[host], getattr(place, "identity", "")))
             ranks_on[host] += 1
         self._places = tuple(made)
 
@@ -320,8 +322,10 @@ class RankMap:
         return f"RankMap({[p.device if simple else (p.host, p.device) for p in self._places]})"
 
     def __str__(self):
-        rows = [("rank", "host", "device", "local rank")]
-        rows += [(str(r), p.host, p.device, str(p.local_rank)) for r, p in enumerate(self._places)]
+        rows = [("rank", "host", "device", "local rank", "identity")]
+        rows += [(str(r), p.host, p.device, str(p.local_rank), p.identity) for r, p in enumerate(self._places)]
+        if not any(place.identity for place in self._places):
+            rows = [row[:-1] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import replace
 
 from collectlab.launcher import glance, objects, report, rundir, sweep, terminal
 from collectlab.layout import Place, RankMap
@@ -69,7 +70,7 @@ class Run:
         A run that is not over by then goes on: its status is still "running", `report()` says who waits for
         whom, and `Ranks.interrupt` ends it. Interrupting the wait (Ctrl-C, the stop button) ends the run.
         """
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        if timeout is not None and not (isinstance(timeout, (int, float)) and 0 <= timeout <= threading.TIMEOUT_MAX):
             raise ValueError(f"wait(timeout={timeout!r}): seconds are accepted, 0 or more, or None")
         end = None if timeout is None else time.monotonic() + timeout
         ranks = self._ranks
@@ -179,7 +180,7 @@ class Run:
         places = final["places"] if final else self._ranks.places if self._ranks else None
         if not places or None in places:
             return RankMap.local(self.nranks, self.spec["names"])
-        return RankMap([Place(**place) for place in places])
+        return RankMap(_told_apart([Place(**place) for place in places]))
 
     def log(self, rank):
         """What `rank` printed, on both streams, up to now."""
@@ -218,6 +219,20 @@ class Run:
     def __repr__(self):
         n = self.nranks
         return f"Run({self.spec['program']} on {n} rank{'s' * (n > 1)}: {self.status})"
+
+
+def _told_apart(places):
+    """The places; GPUs of a host that their ranks call alike, as each was let to see no other, by their identity."""
+    alike = {}
+    for place in places:
+        alike.setdefault((place.host, place.device), set()).add(place.identity)
+
+    def named(place):
+        if not place.device.startswith("cuda:") or len(alike[place.host, place.device]) == 1:
+            return place
+        return replace(place, device=f"{place.device} at {place.identity}")
+
+    return [named(place) for place in places]
 
 
 def in_one_line(error, said):
