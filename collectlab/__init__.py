@@ -14,7 +14,7 @@ _HOME = {
     "simulate": "fabric.simulated",
     "per_rank": "fabric.per_rank",
 }
-_ROOMS = ("semantics", "layout", "payload", "provenance", "cost", "kernels", "explore", "exercises", "views")
+_ROOMS = ("semantics", "layout", "payload", "provenance", "cost", "kernels", "explore", "sharding", "exercises", "views")
 
 __all__ = [*_HOME, *_ROOMS]
 

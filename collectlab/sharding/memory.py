@@ -1,0 +1,168 @@
+"""The memory plan of a training step: what a rank holds in each phase, and how much of it is a part of a whole.
+
+A plan lists the arrays of the programs in `strategies`. What the MPI library takes for itself is in no plan. The
+figure of a phase is what is alive in it, all together; the peak is the largest of the whole step.
+"""
+
+from dataclasses import dataclass, field
+
+from collectlab.layout import Partition
+from collectlab.sharding.buckets import Buckets
+from collectlab.sharding.optimizers import TILE
+from collectlab.sharding.strategies import STRATEGIES
+
+KINDS = ("retained", "sharded", "temporary")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a rank holds in one phase: {name of the array: bytes} for each kind.
+
+    retained   whole, from step to step
+    sharded    this rank's part only
+    temporary  whole, or for this rank's samples, and gone before the step ends
+    """
+
+    name: str
+    retained: dict
+    sharded: dict = field(default_factory=dict)
+    temporary: dict = field(default_factory=dict)
+
+    @property
+    def held(self):
+        """Bytes in all."""
+        return sum(sum(getattr(self, kind).values()) for kind in KINDS)
+
+    @property
+    def overlaps(self):
+        """What is there twice, whole and as this rank's part."""
+        return sorted(self.sharded.keys() & (self.retained.keys() | self.temporary.keys()))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rank holds during a step. Printed, it is a table: a row for each array, a column for each phase.
+
+    `phases` is what `views.memory_timeline` draws.
+    """
+
+    strategy: str
+    nranks: int
+    rank: int
+    phases: tuple
+
+    @property
+    def peak(self):
+        """The Phase in which the step holds most."""
+        return max(self.phases, key=lambda phase: phase.held)
+
+    @property
+    def kept(self):
+        """Bytes that stay from one step to the next."""
+        first = self.phases[0]
+        return sum(first.retained.values()) + sum(first.sharded.values())
+
+    def __str__(self):
+        numbers = [f"({n})" for n in range(1, len(self.phases) + 1)]
+        rows = [("", "", *numbers)]
+        for kind in KINDS:
+            for of in dict.fromkeys(of for phase in self.phases for of in getattr(phase, kind)):
+                held = [getattr(phase, kind).get(of) for phase in self.phases]
+                rows.append((of, kind, *("." if nbytes is None else f"{nbytes:,}" for nbytes in held)))
+        rows.append(("in all", "", *(f"{phase.held:,}" for phase in self.phases)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = [str.ljust, str.ljust, *[str.rjust] * len(numbers)]
+        cells = ([side(*cell) for side, *cell in zip(sides, row, widths, strict=True)] for row in rows)
+        return "\n".join([
+            f"{self.strategy}, rank {self.rank} of {self.nranks}: bytes held in each phase of a step",
+            ", ".join(f"{n} {phase.name}" for n, phase in zip(numbers, self.phases, strict=True)),
+            *("  ".join(row).rstrip() for row in cells),
+            f"peak of the step: {self.peak.held:,}, in {self.peak.name}; {self.kept:,} stay from step to step",
+        ])  # fmt: skip
+
+
+def plan(task, strategy, nranks, rank=0):
+    """The Plan of one rank that trains with `strategies.train`."""
+    if strategy not in STRATEGIES:
+        raise ValueError(f"plan(strategy={strategy!r}): one of {', '.join(STRATEGIES)} is accepted")
+    return Plan(strategy, nranks, rank, tuple(_PHASES[strategy](_Sizes(task, nranks, rank))))
+
+
+class _Sizes:
+    """The bytes of what a rank holds."""
+
+    def __init__(self, task, nranks, rank):
+        self.task, self.network, self.nranks, self.rank = task, task.network, nranks, rank
+        rows = Partition.uneven(task.batch, nranks).counts[rank]
+        self.samples = self.of(rows * task.batches * (task.network.features + task.network.outputs))
+        self.whole, self.layers = self.of(task.network.parameters), [*map(self.of, task.network.layers)]
+        self.activations = {"activations": self.of(rows * task.network.hidden)}
+        self.errors = {"errors": self.of(rows * task.network.outputs)}
+        self.hidden_errors = {"errors of the hidden layer": self.of(rows * task.network.hidden)}
+
+    def of(self, elements):
+        return elements * self.network.itemsize
+
+    def mine(self, *lengths):
+        return self.of(Buckets(lengths, self.nranks).count(self.rank))
+
+    def state(self, nbytes):
+        return dict.fromkeys(self.task.optimizer.names, nbytes)
+
+    def scratch(self, nbytes):
+        return {"scratch": min(self.of(TILE), nbytes)}
+
+
+def _replicated(s):
+    kept, gradient = {"parameters": s.whole, **s.state(s.whole), "samples": s.samples}, {"gradient": s.whole}
+    yield Phase("forward", kept, {}, {**s.activations, **s.errors})
+    yield Phase("backward", kept, {}, {**s.activations, **s.errors, **gradient, **s.hidden_errors})
+    yield Phase("all-reduce", kept, {}, gradient)
+    yield Phase("update", kept, {}, {**gradient, **s.scratch(s.whole)})
+
+
+def _sharded_optimizer(s):
+    mine = s.mine(s.network.parameters)
+    kept, state, gradient = {"parameters": s.whole, "samples": s.samples}, s.state(mine), {"gradient": s.whole}
+    yield Phase("forward", kept, state, {**s.activations, **s.errors})
+    yield Phase("backward", kept, state, {**s.activations, **s.errors, **gradient, **s.hidden_errors})
+    yield Phase("reduce-scatter", kept, {**state, "gradient": mine}, gradient)
+    yield Phase("update", kept, {**state, "gradient": mine}, s.scratch(mine))
+    yield Phase("all-gather", kept, state)
+
+
+def _sharded_parameters(s):
+    kept, mine, (hidden, output) = {"samples": s.samples}, s.mine(*s.network.layers), s.layers
+    ours = {"parameters": mine, **s.state(mine)}
+    more = {**ours, "gradient": mine}
+    layer = {"parameters": output}
+    yield Phase("forward, hidden layer", kept, ours, {"parameters": hidden, **s.activations})
+    yield Phase("forward, output layer", kept, ours, {**layer, **s.activations, **s.errors})
+    both = {**layer, "gradient": output, **s.activations, **s.errors, **s.hidden_errors}
+    yield Phase("backward, output layer", kept, more, both)
+    yield Phase("reduce-scatter, output layer", kept, more, {"gradient": output, **s.hidden_errors})
+    yield Phase("backward, hidden layer", kept, more, {"gradient": hidden, **s.hidden_errors})
+    yield Phase("reduce-scatter, hidden layer", kept, more, {"gradient": hidden})
+    yield Phase("update", kept, more, s.scratch(mine))
+
+
+_PHASES = {
+    "replicated": _replicated,
+    "sharded_optimizer": _sharded_optimizer,
+    "sharded_parameters": _sharded_parameters,
+}
+
+
+def mixed_precision(nranks):
+    """Bytes a parameter that a rank keeps with Adam in mixed precision: {what is sharded: bytes}.
+
+    float16 weights and gradients, 2 + 2 bytes, and in float32 a master copy of the weights, the mean and the square,
+    12 bytes: 16 in all on every rank where nothing is sharded (Rajbhandari et al., ZeRO, 2019, section 3.1).
+    Activations and temporary arrays come on top.
+    """
+    return {
+        "nothing": 2 + 2 + 12,
+        "optimizer state": 2 + 2 + 12 / nranks,
+        "optimizer state and gradients": 2 + (2 + 12) / nranks,
+        "optimizer state, gradients and parameters": (2 + 2 + 12) / nranks,
+    }
