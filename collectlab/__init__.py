@@ -14,7 +14,10 @@ _HOME = {
     "simulate": "fabric.simulated",
     "per_rank": "fabric.per_rank",
 }
-_ROOMS = ("semantics", "layout", "payload", "provenance", "cost", "kernels", "explore", "sharding", "exercises", "views")
+_ROOMS = (
+    "semantics", "layout", "payload", "provenance", "cost", "kernels", "explore", "overlap", "sharding", "exercises",
+    "views",
+)  # fmt: skip
 
 __all__ = [*_HOME, *_ROOMS]
 
