@@ -17,14 +17,16 @@ _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def digits(nranks, count):
-    """One int64 array per rank: rank r's element i is (10 + i) * 100**r, two digits that no other rank uses."""
-    return [(10 + np.arange(count)) * 100**rank for rank in range(nranks)]
+    """One int64 array per rank: 11, 10, 13, 12, 15, ... times 100**rank, so each rank has two digits of its own.
+
+    Of 10, 11, 12, ... each two neighbours are exchanged, so that a sorted result is a wrong one.
+    """
+    values = np.array([10 + _neighbour(i, count) for i in range(count)], int)
+    return [values * 100**rank for rank in range(nranks)]
 
 
-def digits_out_of_order(nranks, count):
-    """`digits` with each two neighbours exchanged, so that a sorted result is a wrong one."""
-    order = [i ^ 1 if i ^ 1 < count else i for i in range(count)]
-    return [x[order] for x in digits(nranks, count)]
+def _neighbour(i, count):
+    return i ^ 1 if i ^ 1 < count else i
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,8 @@ class KernelExercise:
         case = self._case(finding.nranks, finding.count)
         xs, expected = case.inputs[finding.call], case.expected[finding.call]
         if finding.kind == "wrong":
-            in_digits = self.inputs is digits and finding.call == 0
-            said, name = _difference(finding.results, expected, in_digits, finding.calls), None
+            count = finding.count if self.inputs is digits and finding.call == 0 else None
+            said, name = _difference(finding.results, expected, count, finding.calls), None
         else:
             said, name = _SAID[finding.kind], finding.kind
         for mistake in self.mistakes:
@@ -343,8 +345,8 @@ def _of_simulation(verdict):
     return Verdict(False, text.replace("\nfailed: rank 0 ", "\nthe process "), verdict.mistake)
 
 
-def _difference(results, expected, in_digits, calls):
-    """Where wrong results differ first, and what that says."""
+def _difference(results, expected, count, calls):
+    """Where wrong results differ first, and what that says, if they are made of `count` digits."""
     rank = next(r for r, result in enumerate(results) if not reading.same(result, expected[r]))
     got, want = results[rank], np.asarray(expected[rank])
     said = f"the result is wrong: rank {rank} returned {reading.shown(got)}"
@@ -355,12 +357,12 @@ def _difference(results, expected, in_digits, calls):
     at = int(np.flatnonzero(got != want)[0])
     said += f". Its position {at} (counted from 0) is {reading.shown(got[at])}"
     said += f", and {reading.shown(want[at])} is expected"
-    if in_digits and (parts := _parts(got[at], int(want[at]), len(results), calls)):
+    if count is not None and (parts := _parts(got[at], int(want[at]), len(results), count, calls)):
         said += f": {parts}"
     return f"{said}."
 
 
-def _parts(got, want, nranks, calls):
+def _parts(got, want, nranks, count, calls):
     """What a sum of `digits` holds of each rank, where that differs from what it should hold."""
     if not abs(float(got)) < 100**nranks:
         return (
@@ -377,10 +379,9 @@ def _parts(got, want, nranks, calls):
             parts.append(f"rank {rank}'s contribution is that of the next call")
         elif need and have == 2 * need:
             parts.append(f"rank {rank}'s contribution is in it twice")
-        elif 10 <= have < 20:
-            parts.append(
-                f"it holds rank {rank}'s element {have - 10}" + f" instead of {need - 10}" * bool(need)
-            )
+        elif 10 <= have < 10 + min(count, 10):
+            held, wanted = _neighbour(have - 10, count), _neighbour(need - 10, count)
+            parts.append(f"it holds rank {rank}'s element {held}" + f" instead of {wanted}" * bool(need))
         else:
             return ""
     return "; ".join(parts)

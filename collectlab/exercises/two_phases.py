@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, digits_out_of_order
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh, two_phase
 from collectlab.layout import Partition
@@ -249,7 +249,6 @@ def _never_stored(finding):
 all_gather_loop = KernelExercise(
     "Collect every finished chunk from the rank that owns it.",
     expected=_filled(lambda rank, nranks: range(nranks)),
-    inputs=digits_out_of_order,
     why="chunk c came from rank c, and went to the place of chunk c.",
     budget=lambda nranks, count, itemsize, rank: (
         (count - Partition.uneven(count, nranks).counts[rank]) * itemsize

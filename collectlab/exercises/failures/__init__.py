@@ -12,7 +12,7 @@ import numpy as np
 from collectlab import explore, semantics
 from collectlab.exercises.exercise import Exercise, Mistake
 from collectlab.exercises.failures.catalogue import CASES
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, digits_out_of_order
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.layout import Partition
 
@@ -345,7 +345,6 @@ mend_3 = KernelExercise(
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
-    inputs=digits_out_of_order,
     budget=_two_chunks,
     ranks=(3, 2, 4, 5, 7, 1),  # two ranks cannot tell one turn from the other
 )
