@@ -89,8 +89,7 @@ def _check_file(path, manifest, entry):
     try:
         with safetensors.safe_open(file, "numpy") as opened:
             have = opened.metadata() or {}
-            tensors = {name: opened.get_slice(name) for name in opened.keys()}
-            held = {name: (found.get_shape(), found[:0].dtype.name) for name, found in tensors.items()}
+            held = {name: _shape_and_dtype(opened, name) for name in opened.keys()}
     except (safetensors.SafetensorError, ValueError) as error:
         raise CheckpointError(f"{shard} has a damaged header: {error}") from None
     for key, value in header(manifest["checkpoint"], manifest["step"], manifest["nranks"], entry).items():
@@ -100,6 +99,13 @@ def _check_file(path, manifest, entry):
     said = {name: ([count], about["dtype"]) for name, about in entry["tensors"].items()}
     if held != said:
         raise CheckpointError(f"{shard} holds {held}, and {MANIFEST} says {said}")
+
+
+def _shape_and_dtype(opened, name):
+    found = opened.get_slice(name)
+    shape = found.get_shape()
+    first = found[:1] if shape[0] else opened.get_tensor(name)  # of nothing there is no slice
+    return shape, first.dtype.name
 
 
 def name_of(path):
