@@ -10,6 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from importlib import metadata
 
@@ -71,7 +72,7 @@ def _two_ranks(what, site):
         blamed = surroundings.at_fault(tried.stdout + tried.stderr, site.cure)
         found = f"two ranks could not be started: {_last(tried)}"
         return Finding(what, FAULT, found, blamed[0].cure if blamed else site.cure)
-    size, _, library = tried.stdout.partition("\n")[0].partition(" ")
+    size, _, library = tried.stdout.partition("\n")[0].rstrip(",").partition(" ")
     if size != "2":
         return replace(surroundings.other_mpi(library, site.cure), what=what)
     return Finding(what, OK, f"{library}; {os.path.basename(words[0])} at {words[0]}")
@@ -241,7 +242,7 @@ def main(as_json=False):
 def _try(words, env=None):
     """Run a command that may hang or crash; nothing that it started is left."""
     env, tag = dict(os.environ if env is None else env), secrets.token_hex(8)
-    env[sweep.TAG] = tag
+    env[sweep.TAG], began = tag, time.time()
     try:
         return subprocess.run(
             words, env=env, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_PATIENCE
@@ -251,7 +252,7 @@ def _try(words, env=None):
     except OSError as error:
         return subprocess.CompletedProcess(words, 126, "", str(error))
     finally:
-        sweep.kill(tag)
+        sweep.kill(tag, since=began)
 
 
 def _last(tried):

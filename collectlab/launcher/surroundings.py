@@ -74,6 +74,8 @@ def at_fault(output, cure, library=None):
     found = [loading(output, cure), slots(output), shared_memory(), temporary()]
     if library:
         found.insert(0, other_mpi(library, cure))
+    elif "MPI_Init" in output and FAULT not in [finding.state for finding in found]:
+        found.insert(0, Finding("MPI", FAULT, "it did not come up in the ranks", cure))
     return [finding for finding in found if finding.state != OK]
 
 
