@@ -63,10 +63,7 @@ class Arrivals(SteppedView):
         return len(self.steps)
 
     def _check(self, settings):
-        step = settings["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
-            raise ValueError(f"arrivals: step is a whole number, 0 to {self.last}, not {step!r}")
-        return settings
+        return self._checked_step("arrivals", settings)
 
     def _controls(self, widgets):
         return self._step_controls(widgets)

@@ -11,6 +11,7 @@ from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import NotAccepted, View
+from collectlab.views.words import size_of
 
 COSTS = {
     "mesh": mesh.all_reduce_cost,
@@ -191,7 +192,7 @@ class CostExplorer(View):
         self._line(drawing, at, [(_MARGIN + k, middle) for k in range(0, 44, 2)])
         drawing.label(_MARGIN + 54, middle, row.name, 10, weight)
         for x, cell in zip(_COLUMNS.values(), self._cells(row, fastest), strict=True):
-            words = [cell, _size(row.card.nbytes)] if x == _COLUMNS["bytes"] else [cell]
+            words = [cell, size_of(row.card.nbytes)] if x == _COLUMNS["bytes"] else [cell]
             drawing.label(_MARGIN + x, middle, fitting(words, 112, 10, weight), 10, weight, align="right")
         left = _MARGIN + 660
         scale = (self.WIDTH - _MARGIN - left) / longest
@@ -214,7 +215,7 @@ class CostExplorer(View):
         foot = y + _CHART + 34
         for power in range(first, last + 1, 4):
             drawing.box(x_of(2**power) - 0.5, y, 1, _CHART, face="#dddddd")
-            drawing.label(x_of(2**power), foot - 18, _size(2**power), 9, colour=palette.QUIET, align="center")
+            drawing.label(x_of(2**power), foot - 18, size_of(2**power), 9, colour=palette.QUIET, align="center")
         self._lines(drawing, left, right, y, y_of)
         size = self._settings["nbytes"]
         if 2**first <= size <= 2**last:
@@ -256,8 +257,8 @@ class CostExplorer(View):
             at = list(COSTS).index(names[0])
             drawing.box(x, y, wide, 28, palette.tint(at, 0.2), palette.INK, 1)
             drawing.label(x + 6, y + 14, fitting([_or(names, "or")], wide - 10, 9), 9)
-            if start > 2**first and width_of(_size(start), 9) < wide:
-                drawing.label(x, y + 38, _size(start), 9, "bold", align="center")
+            if start > 2**first and width_of(size_of(start), 9) < wide:
+                drawing.label(x, y + 38, size_of(start), 9, "bold", align="center")
 
     # As a widget
 
@@ -272,10 +273,6 @@ class CostExplorer(View):
             "bandwidth_gbs": widgets.FloatText(now["bandwidth_gbs"], description="GB/s", **wide),
         }
         return controls, [widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap"})]
-
-    def _changed(self, change):
-        whole = isinstance(change["new"], float) and change["new"].is_integer()
-        super()._changed({**change, "new": int(change["new"])} if whole else change)
 
 
 @lru_cache(maxsize=4096)
@@ -301,15 +298,6 @@ def _time(seconds):
         if seconds < 1000 * size:
             return f"{seconds / size:.2f} {unit}"
     return f"{seconds:,.2f} s"
-
-
-def _size(nbytes):
-    """A size in words, with three digits at most where it is no whole number of its unit."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if nbytes < 1024 or unit == "TiB":
-            return f"{nbytes:.0f} {unit}" if nbytes == int(nbytes) or nbytes >= 100 else f"{nbytes:.3g} {unit}"
-        nbytes /= 1024
-    return None
 
 
 def _or(names, word):

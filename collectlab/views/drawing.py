@@ -22,17 +22,52 @@ DPI = 100
 POINT = DPI / 72  # pixels
 _BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
+_HEAD = 7  # pixels: the strokes of an arrow's head
 
 
-class Drawing:
-    """One Figure of a fixed width. `begin`, then any number of `box` and `label`, then `png`."""
+class Shapes:
+    """What is made of boxes and labels, on whatever has both."""
+
+    def plate(self, x, y, *lines):
+        """Lines of text around (x, y), on paper that covers the hatches under them."""
+        w, h = max(map(width_of, lines)) + 8, 15 * len(lines)
+        self.box(x - w / 2, y - h / 2, w, h, face=palette.PAPER, layer=4)
+        for row, text in enumerate(lines):
+            self.label(x, y + 15 * (row - (len(lines) - 1) / 2), text, align="center")
+
+    def legend(self, x, y, looks, words):
+        """A small box of each look (as `box` takes it) with its word beside it; returns where the last one ends."""
+        for kind, word in words.items():
+            self.box(x, y - 6, 22, 12, **looks[kind])
+            self.label(x + 29, y, word, 8, colour=palette.QUIET)
+            x += 50 + width_of(word, 8)
+        return x
+
+
+class Pane(Shapes):
+    """A part of a drawing, from x on and so wide, in which x counts from its own left edge."""
+
+    def __init__(self, drawing, x, width):
+        self.drawing, self.x, self.width = drawing, x, width
+
+    def box(self, x, *rest, **look):
+        """As `Drawing.box`."""
+        self.drawing.box(self.x + x, *rest, **look)
+
+    def label(self, x, *rest, **look):
+        """As `Drawing.label`."""
+        self.drawing.label(self.x + x, *rest, **look)
+
+
+class Drawing(Shapes):
+    """One Figure of a fixed width. `begin`, then any number of `box`, `line` and `label`, then `png`."""
 
     def __init__(self, width):
         self.width = width
         self.figure = Figure(figsize=(width / DPI, 1), dpi=DPI, facecolor=palette.PAPER)
         FigureCanvasAgg(self.figure)
         self._flip = Affine2D()
-        self._patches, self._paths = {}, {}
+        self._patches, self._paths, self._lines = {}, {}, {}
         self._labels, self._used = {}, {}
 
     def begin(self, height):
@@ -40,13 +75,21 @@ class Drawing:
         self.height = height
         self.figure.set_size_inches(self.width / DPI, height / DPI)
         self._flip.clear().scale(1, -1).translate(0, height)
-        self._paths = {}
+        self._paths, self._lines = {}, {}
         self._used = {}
 
     def box(self, x, y, w, h, face="none", edge="none", line=1.0, dash="-", hatch="", layer=1):
         """A rectangle; a hatch has the colour of the edge. Boxes of a higher layer cover those of a lower one."""
         key = (layer, face, edge, line, dash, hatch)
         self._paths.setdefault(key, []).append((x, y, w, h))
+
+    def arrow(self, start, end, colour=palette.INK, line=1.0, layer=2):
+        """A straight line between two points, with a head at its end."""
+        back = np.arctan2(start[1] - end[1], start[0] - end[0])
+        turned = [(np.cos(back + turn), np.sin(back + turn)) for turn in (0.45, -0.45)]
+        ends = [(end[0] + _HEAD * x, end[1] + _HEAD * y) for x, y in turned]
+        strokes = self._lines.setdefault((layer, "none", colour, line, "-", ""), [])
+        strokes += [(start, end), (ends[0], end), (ends[1], end)]
 
     def label(self, x, y, text, size=9, weight="normal", colour=palette.INK, align="left"):
         """One line of text whose left end, middle or right end is at x and whose vertical middle is at y."""
@@ -66,34 +109,35 @@ class Drawing:
         artist.set_text(text.replace("\n", " "))
         artist.set_position((x, self.height - y))
 
-    def plate(self, x, y, *lines):
-        """Lines of text around (x, y), on paper that covers the hatches under them."""
-        w, h = max(map(width_of, lines)) + 8, 15 * len(lines)
-        self.box(x - w / 2, y - h / 2, w, h, face=palette.PAPER, layer=4)
-        for row, text in enumerate(lines):
-            self.label(x, y + 15 * (row - (len(lines) - 1) / 2), text, align="center")
-
     def finish(self):
         """Bring the artists up to date; returns the Figure."""
         for key, boxes in self._paths.items():
-            if key not in self._patches:
-                layer, face, edge, line, dash, hatch = key
-                self._patches[key] = self.figure.add_artist(
-                    PathPatch(
-                        Path(np.zeros((1, 2))), facecolor=face, edgecolor=edge, linewidth=line / POINT,
-                        linestyle=dash, hatch=hatch or None, joinstyle="miter", zorder=layer,
-                    )
-                )  # fmt: skip
-                self._patches[key].set_transform(self._flip)
             boxes = np.array(boxes, float)[:, None]
             corners = boxes[..., :2] + _CORNERS * boxes[..., 2:]
-            self._patches[key].set_path(Path(corners.reshape(-1, 2), np.tile(_BOX, len(boxes))))
+            self._patch(key).set_path(Path(corners.reshape(-1, 2), np.tile(_BOX, len(boxes))))
+        for key, strokes in self._lines.items():
+            points = np.array(strokes, float).reshape(-1, 2)
+            self._patch((*key, "line")).set_path(Path(points, np.tile(_BOX[:2], len(strokes))))
+        drawn = {*self._paths, *((*key, "line") for key in self._lines)}
         for key, patch in self._patches.items():
-            patch.set_visible(key in self._paths)
+            patch.set_visible(key in drawn)
         for key, pool in self._labels.items():
             for number, artist in enumerate(pool):
                 artist.set_visible(number < self._used.get(key, 0))
         return self.figure
+
+    def _patch(self, key):
+        """The artist of one style."""
+        if key not in self._patches:
+            layer, face, edge, line, dash, hatch = key[:6]
+            self._patches[key] = self.figure.add_artist(
+                PathPatch(
+                    Path(np.zeros((1, 2))), facecolor=face, edgecolor=edge, linewidth=line / POINT, linestyle=dash,
+                    hatch=hatch or None, joinstyle="miter", zorder=layer,
+                )
+            )  # fmt: skip
+            self._patches[key].set_transform(self._flip)
+        return self._patches[key]
 
     def png(self):
         """The picture as PNG: bytes."""

@@ -1,18 +1,18 @@
 """The picture of a kernel's step: everything about a rank stands in its column."""
 
-from itertools import groupby
-
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.states import LOADED, RETURNED, Row
+from collectlab.views.words import head, listed, span
 
 BESIDE = 8  # ranks up to which signals and bytes stand beside the windows, not below them
 MOST_SIGNALS = 6  # rows that are drawn; those around the row of the step
 MOST_DIGITS = 4  # ranks up to which a mark has its rank's number in it
 MOST_DRAWN = 28  # rows of windows; above, of what was loaded only the last is drawn
 
-_M, _LABEL, _PANEL, _NARROW, _LANE = 14, 92, 300, 62, 34  # pixels
+_M, _TOP, _LABEL, _SHORT_LABEL, _PANEL, _NARROW, _LANE = 14, 150, 92, 70, 300, 62, 34  # pixels
+_NARROW_PICTURE = 800  # pixels; up to there the signals stand below the windows
 TITLES = {LOADED: "loaded since its last store (added up)", RETURNED: "returned by the program"}
 
 
@@ -22,67 +22,83 @@ class KernelPicture:
     def __init__(self, view, drawing):
         self.view, self.drawing = view, drawing
         self.states, self.nranks, self.groups, self.cards = view.states, view.nranks, view.groups, view.cards
-        self.step = view.settings["step"]
+        self.step, n, room = view.settings["step"], len(self.groups), drawing.width - 2 * _M
+        self.wide = drawing.width > _NARROW_PICTURE
+        self.signals = self._drawn_signals()
+        self.blocks, count = self.states.blocks, sum(len(rows) for _, rows in self.states.blocks)
+        if count > MOST_DRAWN and self.blocks[0][0] == LOADED:
+            self.blocks = [(LOADED, [_LAST]), *self.blocks[1:]]
+        self.beside = self.nranks <= BESIDE and self.wide
+        self.label, self.room = _LABEL if self.wide else _SHORT_LABEL, room - (_PANEL + 18) * self.beside
+        self.column = w = (self.room - self.label) / n
+        self.tall = 36 if count <= 14 and w >= 96 else 26 if count <= 18 else 22 if self.nranks <= BESIDE else 17
+        self.bytes_tall = 20 if n <= 8 else 15
+
+    def height(self):
+        """How many pixels `body` takes."""
+        left = sum(24 + self.tall * len(rows) for _, rows in self.blocks)
+        bytes_rows = len(self.groups) + 1 + bool(self.cards)
+        panel = 38 + 24 * len(self.signals) + 26 + self.bytes_tall * bytes_rows + 26
+        strip = 78 if self.wide else 78 + 72
+        return _TOP + (max(left, panel - 58) if self.beside else left + panel) + strip
+
+    def notes(self):
+        """What has to be known of the picture, and of the race that this step completes: a list of sentences."""
+        if self.step != self.states.race_step:
+            return self.view.notes()
+        race = self.states.first_race
+        return [race.lines[-1], f"mend: {race.mend}", *self.view.notes()]
 
     def paint(self):
         """Draw all of it."""
-        view = self.view
-        room, n = self.drawing.width - 2 * _M, len(self.groups)
-        signals = self._drawn_signals()
-        blocks, count = self.states.blocks, sum(len(rows) for _, rows in self.states.blocks)
-        if count > MOST_DRAWN and blocks[0][0] == LOADED:
-            blocks = [(LOADED, [_LAST]), *blocks[1:]]
-        beside = self.nranks <= BESIDE
-        wide = room - _PANEL - 18 if beside else room
-        w = (wide - _LABEL) / n
-        tall = 36 if count <= 14 and w >= 96 else 26 if count <= 18 else 22 if beside else 17
-        bytes_tall = 20 if n <= 8 else 15
-        left = sum(24 + tall * len(rows) for _, rows in blocks)
-        panel = 38 + 24 * len(signals) + 26 + bytes_tall * (n + 1 + bool(self.cards)) + 26
-        notes = view.notes()
-        if self.step == self.states.race_step:
-            race = self.states.first_race
-            notes = [race.lines[-1], f"mend: {race.mend}", *notes]
-        top = 150
-        height = top + (max(left, panel - 58) if beside else left + panel) + 78 + 22 + 16 * len(notes) + 8
-        if not self.view.last and not self.states.rows:
+        view, room, notes = self.view, self.drawing.width - 2 * _M, self.notes()
+        if not view.last and not self.states.rows:
             self.drawing.begin(90 + 16 * len(view.report))
             self.drawing.label(_M, 24, fitting([view.title()], room, 14, "bold"), 14, "bold")
             for line, text in enumerate([view.nothing(), *view.report]):
                 self.drawing.label(_M, 52 + 16 * line, fitting([text], room, 10), 10)
             return
-        self.drawing.begin(height)
+        self.drawing.begin(self.height() + 22 + 16 * len(notes) + 8)
+        self.foot(self.body() + 82, notes)
+
+    def body(self):
+        """Draw what there is but for the foot; returns where the strip is, the last part of it."""
+        view, room, w = self.view, self.drawing.width - 2 * _M, self.column
         self.drawing.label(_M, 22, fitting([view.title()], room, 14, "bold"), 14, "bold")
-        self.drawing.label(_M, 46, fitting([view.caption()], room, 10), 10)
+        self.drawing.label(_M, 46, fitting(_ever_shorter(view.caption()), room, 10), 10)
         self.drawing.label(_M, 66, fitting(self._third_line(), room, 9), 9, colour=palette.QUIET)
-        x, y = _M + _LABEL, 86
+        x, y = _M + self.label, 86
         self._heads(x, y, w)
         self.drawing.label(_M, y + 40, "this step", 9, "bold")
-        did = self.view.did(self.step)
+        did = view.did(self.step)
         for at, group in enumerate(self.groups):
             self._lane(group, did, x + at * w, y + 24, w - 4)
-        tags, y = self._tags(did), top
-        for name, rows in blocks:
+        tags, y = self._tags(did), _TOP
+        for name, rows in self.blocks:
             title = TITLES.get(name, f'window "{name}"')
-            self.drawing.label(_M, y + 12, fitting([title], wide, 9, "bold"), 9, "bold")
+            self.drawing.label(_M, y + 12, fitting([title], self.room, 9, "bold"), 9, "bold")
             y += 24
             for row in rows:
                 texts = [f"{row.label}  {row.start}:{row.stop}"] * (row is not _LAST) + [row.label]
-                self.drawing.label(_M, y + tall / 2 - 2, fitting(texts, _LABEL - 6, 8), 8)
+                self.drawing.label(_M, y + self.tall / 2 - 2, fitting(texts, self.label - 6, 8), 8)
                 for at, group in enumerate(self.groups):
-                    self._cell(name, row, group, tags, x + at * w, y, w - 4, tall - 4)
-                y += tall
-        if beside:
-            px, pw, py = self.drawing.width - _M - _PANEL, (_PANEL - _NARROW) / n, 92
-            label = _NARROW
+                    self._cell(name, row, group, tags, x + at * w, y, w - 4, self.tall - 4)
+                y += self.tall
+        if self.beside:
+            width = (_PANEL - _NARROW) / len(self.groups)
+            place = self.drawing.width - _M - _PANEL, 92, _NARROW, width
         else:
-            px, pw, py, label = _M, w, y, _LABEL
-        end = self._panel(signals, did, px, py, label, pw, bytes_tall)
-        y = max(y, end) + 8
+            place = _M, y, self.label, w
+        y = max(y, self._panel(did, *place)) + 8
         self._strip(y)
-        self._legend(y + 82)
+        return y
+
+    def foot(self, y, notes):
+        """The legend and the notes, from y on."""
+        self._legend(y)
+        room = self.drawing.width - 2 * _M
         for line, note in enumerate(notes):
-            self.drawing.label(_M, y + 102 + 16 * line, fitting([note], room, 8), 8, colour=palette.QUIET)
+            self.drawing.label(_M, y + 20 + 16 * line, fitting([note], room, 8), 8, colour=palette.QUIET)
 
     def _third_line(self):
         """The race that this step completes, or who waits for whom: texts from long to short."""
@@ -256,10 +272,10 @@ class KernelPicture:
         first = max(0, min(middle - MOST_SIGNALS // 2, len(rows) - MOST_SIGNALS))
         return rows[first : first + MOST_SIGNALS]
 
-    def _panel(self, signals, did, x, y, label, w, tall):
+    def _panel(self, did, x, y, label, w):
         """Signal rows and bytes, with a column for each column of the windows; returns where it ends."""
         columns, n, wide = x + label, len(self.groups), label + w * len(self.groups)
-        few, every = len(signals), len(self.states.rows)
+        few, every, tall = len(self.signals), len(self.states.rows), self.bytes_tall
         part = f", {few} of {every} rows" * (few < every)
         texts = [f"notifications, of those awaited{part}", f"notifications{part}"]
         self.drawing.label(x, y + 10, fitting(texts, wide, 9, "bold"), 9, "bold")
@@ -268,7 +284,7 @@ class KernelPicture:
             self.drawing.label(columns + at * w + (w - 3) / 2, y + 27, text, 8, "bold", align="center")
         y += 38
         names = {name for name, _ in self.states.rows}
-        for name, row in signals:
+        for name, row in self.signals:
             said = f"{name.rpartition('.')[2]} row {row}" if len(names) > 1 else f"row {row}"
             self.drawing.label(x, y + 10, fitting([said, f"row {row}"], label - 4, 8), 8)
             for at, group in enumerate(self.groups):
@@ -279,7 +295,7 @@ class KernelPicture:
         now, before = self.states.moved(self.step, of_this_step=True) if self.step else None, []
         for line, (name, *numbers) in enumerate(self.view.bytes(int)):
             sums = line >= n
-            name = name.replace("from ", "") if label < _LABEL else name.replace("ranks ", "")
+            name = name.replace("from ", "") if label <= _SHORT_LABEL else name.replace("ranks ", "")
             self.drawing.label(x, y + tall / 2, fitting([name], label - 4, 8), 8, "bold" if sums else "normal")
             for at, number in enumerate(numbers):
                 own = not sums and line == at and len(self.groups[at]) == 1
@@ -329,9 +345,11 @@ class KernelPicture:
         waiting, over = len(self.states.waiting(self.step)), self.step == self.view.last
         said, bad = [self.view.status or "a trace"] if over else ["goes on"], over and self.view.status == "failed"
         boxes.append(("the run", said, f"{number_of(waiting, 'rank')} waiting", bad))
-        wide = (self.drawing.width - 2 * _M + 8) / len(boxes)
+        across = len(boxes) if self.wide else 3
+        wide, top = (self.drawing.width - 2 * _M + 8) / across, y
         for at, (title, value, more, bad) in enumerate(boxes):
-            x, ink = _M + at * wide, palette.WRONG if bad else palette.INK
+            x, y = _M + at % across * wide, top + at // across * 72
+            ink = palette.WRONG if bad else palette.INK
             edge, line, dash = (palette.WRONG, 2, "--") if bad else (palette.LINE, 1, "-")
             self.drawing.box(x, y, wide - 8, 64, edge=edge, line=line, dash=dash)
             self.drawing.label(x + 8, y + 13, fitting([title], wide - 22, 8), 8, colour=palette.QUIET)
@@ -384,29 +402,12 @@ VERBS = {
 }
 
 
-def head(group):
-    """What a column of these ranks is called."""
-    return f"rank {group[0]}" if len(group) == 1 else f"ranks {group[0]}–{group[-1]}"
-
-
-def span(numbers):
-    """The number, or the smallest and the largest."""
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+def _ever_shorter(text):
+    """The text, and the text without its last sentence, and so on."""
+    sentences = text.split(". ")
+    return [". ".join(sentences[:n]) + "." * (n < len(sentences)) for n in range(len(sentences), 0, -1)]
 
 
 def _shorter(number):
     units = (("K", 2**10), ("M", 2**20), ("G", 2**30))
     return [f"{number:,}", *(f"{number / size:.3g}{unit}" for unit, size in units)]
-
-
-def listed(ranks):
-    """Such as "0, 2, 5–7"."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(sorted(ranks)), lambda at: at[1] - at[0])]
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-
-
-def ranks_listed(ranks):
-    """Such as "ranks 0, 2, 5–7"."""
-    return f"rank{'s' * (len(ranks) != 1)} {listed(ranks)}"
-

@@ -1,13 +1,16 @@
 """A kernel, step by step: what every rank holds, loads, stores and waits for, and what it has moved."""
 
+from collectlab import explore
 from collectlab.cost import Card
+from collectlab.explore.contributions import NotKnown
+from collectlab.fabric.simulated import simulate
 from collectlab.trace import Trace
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.views.drawing import number_of
 from collectlab.views.kernel_picture import TITLES, VERBS, KernelPicture
 from collectlab.views.states import EMPTY, LOADED, States
-from collectlab.views.view import SteppedView
-from collectlab.views.words import head, listed, ranks_listed, span
+from collectlab.views.view import NotAccepted, SteppedView
+from collectlab.views.words import groups, head, listed, ranks_listed, span, table
 
 MOST_RANKS = 16  # that have a column of their own
 IN_STEP = "The ranks are shown in step, which is one of the orders that their signals allow."
@@ -29,6 +32,9 @@ def kernel_player(run, cards=None, name=None, *, step=0):
     name   what the title calls the run; the default is the name of its program
     step   the state that is shown first, 0 to the number of steps (see views/states.py for what a step is)
 
+    `player.set(witness=True)`, or the button, looks for a schedule in which the first race changes a result and shows
+    that run from the step on at which it goes wrong.
+
     No trace says whose contributions a window holds. The program is run again for that, in the simulator, on numbers
     that tell (explore/contributions.py). Where that cannot be done, as for a Trace alone, it shows who stored where.
     TypeError or ValueError name the argument that is not accepted.
@@ -37,44 +43,82 @@ def kernel_player(run, cards=None, name=None, *, step=0):
 
 
 class KernelPlayer(SteppedView):
-    """The view that `kernel_player` returns. Its one setting is `step`: so many steps are over.
+    """The view that `kernel_player` returns. Settings: step, so many steps are over; witness, whether instead of the
+    run that was given one is shown in which the first race does harm.
 
     states  what there is after each step: a `states.States`
+    stops   the steps in which a rank leaves a barrier, or, in a run without barriers, those in which a wait is over
     """
 
     def __init__(self, run, cards, name, step):
         if not isinstance(run if isinstance(run, Trace) else getattr(run, "trace", None), Trace):
             raise TypeError(f"kernel_player(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
-        self.states = States(run)
+        self._taken = {False: (run, States(run))}
+        self._take(False)
         self.nranks = self.states.nranks
         self.cards = _checked(cards, self.nranks)
         program = getattr(run, "program", None) or getattr(run, "spec", {}).get("program", "a trace")
         self.name = str(program if name is None else name)
+        places = getattr(run, "rank_map", None) or ()
+        self.devices = [str(place.device) for place in places]
+        self.groups = groups(self.nranks, MOST_RANKS)
+        super().__init__(step=step, witness=False)
+
+    def _take(self, witness):
+        """Show the run that was given, or its witness."""
+        run, self.states = self._taken[witness]
         self.status, self.ends = getattr(run, "status", ""), getattr(run, "ends", {})
         self.report = run.report().splitlines() if self.status not in ("", "done") else []
         self.real = getattr(run, "path", None) is not None
-        places = getattr(run, "rank_map", None) or ()
-        self.devices = [str(place.device) for place in places]
-        group = -(-self.nranks // MOST_RANKS)
-        self.groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
-        self._stops = self.states.barriers()
-        super().__init__(step=step)
+        self.stops = self.states.barriers()
 
     @property
     def last(self):
         return len(self.states.steps)
 
     def _check(self, settings):
-        step = settings["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
-            raise ValueError(f"kernel_player: step is a whole number, 0 to {self.last}, not {step!r}")
-        return settings
+        witness, step = settings["witness"], settings["step"]
+        if not isinstance(witness, bool):
+            raise ValueError(f"kernel_player: witness is True or False, not {witness!r}")
+        if witness and True not in self._taken:
+            self._taken[True] = self._search()
+        self._take(witness)
+        step = self._first(witness) if step is None else step
+        try:
+            return self._checked_step("kernel_player", settings | {"step": step})
+        except ValueError:
+            self._take(getattr(self, "_settings", {}).get("witness", False))
+            raise
+
+    def set(self, **settings):
+        """Change settings, as the controls do; the witness is shown from the step on at which it goes wrong."""
+        if settings.get("witness", self._settings["witness"]) != self._settings["witness"]:
+            settings = {"step": None} | settings
+        return super().set(**settings)
+
+    def _first(self, witness):
+        """The step that is shown first: in the witness, the one at which it goes wrong."""
+        return self.states.step_of[self.witness.step] if witness else 0
+
+    def _search(self):
+        """The run in which the first race does harm, and its States; NotAccepted where there is none."""
+        try:
+            program, args = self.states.program()
+        except NotKnown as error:
+            said = "where its program is not known, no witness can be looked for"
+            raise NotAccepted(f"kernel_player: witness=True: {said} ({error})", f"{error}; {said}.") from None
+        self.witness = explore.witness(program, *args, ranks=self.nranks, race=self.states.first_race)
+        if not self.witness:
+            said = "there is no race" if self.witness is None else f"in {self.witness.tried} schedules it did no harm"
+            raise NotAccepted(f"kernel_player: witness=True: {said}", f"No witness was found: {said}.")
+        run = simulate(program, *args, ranks=self.nranks, schedule=self.witness.schedule)
+        return run, States(run)
 
     # Where it goes
 
     def next_barrier(self):
         """Go to the next step in which a rank leaves a barrier, or, in a run without barriers, a wait is over."""
-        return self.set(step=next((s for s in self._stops if s > self._step), self.last))
+        return self.set(step=next((s for s in self.stops if s > self._step), self.last))
 
     def first_race(self):
         """Go to the step that completes the first race; ValueError where no race is known."""
@@ -92,13 +136,20 @@ class KernelPlayer(SteppedView):
         ahead = "the next step in which a wait is over" if waits else "the next step in which a barrier is passed"
         name = "Next wait" if waits else "Next barrier"
         self._next = self._button(widgets, name, lambda _: self.next_barrier(), ahead)
-        race = self._button(widgets, "First race", lambda _: self.first_race(), "the step that completes a race")
-        race.disabled = self.states.race_step is None
-        return inputs, [*rows, widgets.HBox([self._next, race])]
+        ahead = "the step that completes a race"
+        self._race = self._button(widgets, "First race", lambda _: self.first_race(), ahead)
+        witness = widgets.ToggleButton(
+            self._settings["witness"], description="Witness", layout={"width": "auto"},
+            tooltip="another order of the steps, in which the race does harm",
+        )  # fmt: skip
+        witness.disabled = not self.states.races
+        row = widgets.HBox([self._next, self._race, witness], layout={"flex_flow": "row wrap"})
+        return inputs | {"witness": witness}, [*rows, row]
 
     def _show(self):
         super()._show()
-        self._next.disabled = not any(s > self._step for s in self._stops)
+        self._race.disabled = self.states.race_step is None
+        self._next.disabled = not any(s > self._step for s in self.stops)
 
     # What a step does
 
@@ -144,6 +195,8 @@ class KernelPlayer(SteppedView):
         waiting = self.states.waiting(self._step)
         said += [f"{ranks_listed([*waiting])} wait{'s' * (len(waiting) == 1)}"] if waiting else []
         race = " Here the first race is complete." if self._step == self.states.race_step else ""
+        if self._settings["witness"] and self._step == self._first(True):
+            race += " Here the race does harm."
         return f"Step {self._step} of {self.last}: {'; '.join(said)}.{race}"
 
     def nothing(self):
@@ -181,7 +234,8 @@ class KernelPlayer(SteppedView):
         if not races:
             return ["races: none"]
         at = f"races: {len(races)}; the first is complete at step {self.states.race_step}"
-        return [at, *str(self.states.first_race).split("\n")]
+        harm = str(self.witness).split("\n") if self._settings["witness"] else []
+        return [at, *str(self.states.first_race).split("\n"), *harm]
 
     # What a cell says
 
@@ -287,7 +341,8 @@ class KernelPlayer(SteppedView):
 
     def title(self):
         """What was run: str."""
-        return f"{self.name} on {number_of(self.nranks, 'rank')}"
+        order = f", schedule {self.witness.schedule}" if self._settings["witness"] else ""
+        return f"{self.name} on {number_of(self.nranks, 'rank')}{order}"
 
     def bytes(self, spell):
         """A row for each rank that bytes came from, then the sums, and what the cards predict."""
@@ -340,7 +395,6 @@ def _checked(cards, nranks):
 
 
 def _table(rows):
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return table(rows, "<" * len(rows[0]))
 
 

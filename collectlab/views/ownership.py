@@ -9,6 +9,7 @@ from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
 from collectlab.views.holdings import Holdings
 from collectlab.views.view import SteppedView
+from collectlab.views.words import groups
 
 MOST_COLUMNS = 16
 MARGIN, GAP = 14, 28  # pixels
@@ -59,8 +60,7 @@ class Ownership(SteppedView):
             )
         self.devices = None if rank_map is None else rank_map.devices
         self._status = getattr(results, "status", None)
-        group = -(-self.nranks // MOST_COLUMNS)
-        self._groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
+        self._groups = groups(self.nranks, MOST_COLUMNS)
         super().__init__(step=self.last if step is None else step)
 
     @property
@@ -68,10 +68,7 @@ class Ownership(SteppedView):
         return len(self.holdings.operations)
 
     def _check(self, settings):
-        step = settings["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
-            raise ValueError(f"ownership: step is a whole number, 0 to {self.last}, not {step!r}")
-        return settings
+        return self._checked_step("ownership", settings)
 
     def _controls(self, widgets):
         return self._step_controls(widgets)

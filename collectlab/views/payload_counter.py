@@ -257,10 +257,6 @@ class PayloadCounter(View):
         }
         return controls, [widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap"})]
 
-    def _changed(self, change):
-        whole = isinstance(change["new"], float) and change["new"].is_integer()
-        super()._changed({**change, "new": int(change["new"])} if whole else change)
-
     def _show(self):
         super()._show()
         now = self._settings

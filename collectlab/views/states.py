@@ -88,8 +88,9 @@ class States:
         self.theirs = [[] for _ in range(self.nranks)]  # of each rank: the places of its events
         for place, event in enumerate(self.events):
             self.theirs[event.rank].append(place)
+        self.program = lambda: _call(run)  # and its arguments; NotKnown where they are not to be had
         try:
-            found, self.unknown = contributions(trace, *_call(run)) if self.events else None, ""
+            found, self.unknown = contributions(trace, *self.program()) if self.events else None, ""
         except NotKnown as error:
             found, self.unknown = None, str(error)
         self.counted = found is None or found.counted

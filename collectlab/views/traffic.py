@@ -11,6 +11,7 @@ from collectlab.trace.events import BARRIER, LOAD, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import SteppedView
+from collectlab.views.words import groups
 
 MOST = 16  # ranks that have a row and a column of their own
 MOST_LINES = 64  # of the text that tells ranks apart
@@ -56,8 +57,7 @@ class Traffic(SteppedView):
         self.cards = _checked(cards, self.nranks)
         self._count(trace)
         self._payload = _payload(getattr(run, "results", []))
-        group = -(-self.nranks // MOST)
-        self._groups = [range(g, min(g + group, self.nranks)) for g in range(0, self.nranks, group)]
+        self._groups = groups(self.nranks, MOST)
         super().__init__(step=self.last if step is None else step)
 
     def _count(self, trace):
@@ -89,10 +89,7 @@ class Traffic(SteppedView):
         return self._last
 
     def _check(self, settings):
-        step = settings["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
-            raise ValueError(f"traffic: step is a whole number, 0 to {self.last}, not {step!r}")
-        return settings
+        return self._checked_step("traffic", settings)
 
     def _controls(self, widgets):
         return self._step_controls(widgets)

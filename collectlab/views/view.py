@@ -7,6 +7,7 @@ on GitHub, nbconvert) the static picture, and in a terminal the text.
 
 import asyncio
 import base64
+import copy
 import html
 
 from collectlab.views.drawing import Drawing
@@ -99,6 +100,14 @@ class View:
             self._show()
         return self
 
+    def alike(self):
+        """Another view of the same, with settings and a widget of its own."""
+        other = copy.copy(self)
+        other._settings, other._setting = dict(self._settings), False
+        other._drawing = other._widget = None
+        other._inputs, other._buttons = {}, []
+        return other
+
     # The widget
 
     def widget(self):
@@ -135,8 +144,11 @@ class View:
 
     def _changed(self, change):
         if not self._setting:
+            new = change["new"]
+            if isinstance(new, float) and new.is_integer():
+                new = int(new)  # number fields give floats, so that a fraction can be refused and is not cut off
             try:
-                self.set(**{change["owner"].collectlab_setting: change["new"]})
+                self.set(**{change["owner"].collectlab_setting: new})
             except ValueError as error:  # the control goes back, and the reason stands where the caption was
                 self._show()
                 said = html.escape(getattr(error, "plain", str(error)))
@@ -236,6 +248,9 @@ class SteppedView(View):
             self._play.value = False
 
     def _show(self):
+        if self._inputs["step"].max != self.last:
+            self._setting = True
+            self._inputs["step"].max, self._setting = self.last, False
         super()._show()
         for button in self._at_the_first:
             button.disabled = self._settings["step"] == 0

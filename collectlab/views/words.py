@@ -1,6 +1,12 @@
-"""Numbers, ranks and tables in words: how every view spells them."""
+"""Numbers, ranks and tables in words, and ranks in columns: how every view spells them."""
 
 from itertools import groupby
+
+
+def groups(nranks, most):
+    """The ranks in columns, at most so many, equally many ranks in each but the last: a list of ranges."""
+    size = -(-nranks // most)
+    return [range(first, min(first + size, nranks)) for first in range(0, nranks, size)]
 
 
 def head(group):
