@@ -55,9 +55,13 @@ def create(program):
     """A new, empty run directory named after the time and the program."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     name = re.sub(r"\W+", "", program)[:40] or "program"
-    path = os.path.join(home(), f"{stamp}-{name}-{os.urandom(3).hex()}")
-    os.mkdir(path, 0o700)
-    return path
+    while True:
+        path = os.path.join(home(), f"{stamp}-{name}-{os.urandom(3).hex()}")
+        try:
+            os.mkdir(path, 0o700)
+            return path
+        except FileExistsError:
+            pass  # of thousands within a second, two may draw the same
 
 
 _NAME = re.compile(r"\d{8}-\d{6}-\w+-[0-9a-f]{6}")
