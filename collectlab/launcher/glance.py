@@ -308,9 +308,9 @@ def _told(progress):
 
 
 def _with_progress(now, before):
-    """What a rank said last of its progress stays when it has ended."""
-    ended = now.state in ("done", "failed", "stopped") and now.done is None
-    return replace(now, done=before.done, total=before.total) if ended else now
+    """What a rank said last of its progress stays when it was ended, and when it is done, if that was all of it."""
+    kept = now.state in ("failed", "stopped") or (now.state == "done" and before.share == 1.0)
+    return replace(now, done=before.done, total=before.total) if kept and now.done is None else now
 
 
 _STATES = {"returned": "done", "stopped": "stopped", "not started": "stopped"}

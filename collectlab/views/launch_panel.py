@@ -38,7 +38,7 @@ class LaunchPanel(Living):
         self.program, self.args = program, args
         self.ranks = self.run = None
         self._follower = self._keeper = self._glance = None
-        self._why = ""
+        self._why, self._came = "", False  # what went wrong; whether the ranks have been ready
         self._showing = threading.RLock()  # buttons, the thread that follows a run and the one that keeps the ranks
         super().__init__(**settings)
 
@@ -60,7 +60,7 @@ class LaunchPanel(Living):
         if self.ranks is not None:
             self.ranks.stop()
         self.ranks = self.run = self._glance = None
-        self._why = ""
+        self._why, self._came = "", False
         try:
             ranks = Ranks(self._settings["ranks"], self._settings["device"], self._settings["site"])
             ranks._ensure()
@@ -113,6 +113,7 @@ class LaunchPanel(Living):
         ranks, self._seen = self.ranks, None
         while self._widget is not None and self.ranks is ranks and ranks.status != "stopped":
             self._seen = ranks.status, ranks.note
+            self._came = self._came or ranks.places is not None
             self._show()
             ranks._wait_for(lambda: self._widget is None or (ranks.status, ranks.note) != self._seen, None)
         self._show()
@@ -145,7 +146,7 @@ class LaunchPanel(Living):
             said += f", {_devices(places)}"
         elif status == "starting" and note:
             said += f", {note}"
-        elif status == "stopped" and self.run is None and self.ranks._last["status"] == "failed":
+        elif status == "stopped" and not self._came and self.run is None and self.ranks._last["status"] == "failed":
             said = self.ranks._why()
         return "\n".join(filter(None, [said, self._why]))
 
