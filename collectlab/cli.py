@@ -35,7 +35,7 @@ def main(argv=None):
         help="measure, as ratios against peers in the same run",
         epilog="The exit code is 1 when a goal is missed: on this machine, at this hour.",
     )
-    bench.add_argument("what", choices=("kernels", "launcher", "views", "soak"))
+    bench.add_argument("what", choices=("kernels", "launcher", "overlap", "sharding", "views", "soak"))
     bench.set_defaults(command=_bench)
 
     doctor = commands.add_parser("doctor", help="say what this machine lacks, and the cure")

@@ -6,6 +6,7 @@
     reading.py     from what a learner wrote to a value that can be compared, or a sentence that says why not
     on_ranks.py    ProgramExercise: the answer is a program, which is run on several numbers of ranks
     on_kernels.py  KernelExercise: the answer is a kernel, which is simulated under many schedules, then run on ranks
+    on_plans.py    PlanExercise: the answer is a plan of overlap, which is searched for hazards, then run on ranks
 """
 
 from importlib import import_module as _import_module
@@ -13,8 +14,10 @@ from importlib import import_module as _import_module
 __all__ = [
     "background",
     "counting",
+    "decisions",
     "failures",
     "one_phase",
+    "overlapping",
     "ownership",
     "rings",
     "three_collectives",

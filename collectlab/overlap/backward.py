@@ -75,9 +75,11 @@ class Training:
                 self.ctx.advance()
             if meanwhile:
                 reduced.append(self._reduce(len(reduced)))
+        if not meanwhile:
+            reduced = [self._reduce(bucket) for bucket in range(len(self.buckets))]
         gathered = []
-        for bucket in range(len(self.buckets)):
-            (reduced[bucket] if meanwhile else self._reduce(bucket)).wait()
+        for bucket, event in enumerate(reduced):
+            event.wait()
             gathered.append(self._update(bucket))
         for event in gathered:
             event.wait()

@@ -86,8 +86,9 @@ class Operation:
 
     @property
     def place(self):
-        """ " (line 12)"."""
-        return f" (line {self.line})" if self.line else ""
+        """ " (line 12)" of a notebook's cell; of another file, " (backward.py, line 12)"."""
+        file = "" if "ipykernel" in self.file else f"{os.path.basename(self.file)}, "  # a cell's file says nothing
+        return f" ({file}line {self.line})" if self.line else ""
 
     def __str__(self):
         if self.label == END:

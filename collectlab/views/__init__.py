@@ -12,9 +12,10 @@ from collectlab.views.ownership import ownership
 from collectlab.views.payload_counter import payload_counter
 from collectlab.views.rank_map import rank_map
 from collectlab.views.side_by_side import side_by_side
+from collectlab.views.streams import streams
 from collectlab.views.traffic import traffic
 
 __all__ = [
     "arrivals", "cost_explorer", "kernel_player", "lanes", "launch_panel", "live", "memory_timeline", "modular_lab",
-    "ownership", "payload_counter", "rank_map", "side_by_side", "traffic",
+    "ownership", "payload_counter", "rank_map", "side_by_side", "streams", "traffic",
 ]  # fmt: skip

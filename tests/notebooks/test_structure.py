@@ -10,6 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 import collectlab as cl
 from collectlab.exercises.exercise import Exercise
 from collectlab.exercises.on_kernels import KernelExercise
+from collectlab.exercises.on_plans import PlanExercise
 from collectlab.exercises.on_ranks import ProgramExercise
 
 PATHS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -130,7 +131,7 @@ def test_every_exercise_is_asked_in_a_lesson_and_every_asked_one_exists():
         (module, name)
         for module in cl.exercises.__all__
         for name, found in vars(getattr(cl.exercises, module)).items()
-        if isinstance(found, Exercise | ProgramExercise | KernelExercise)
+        if isinstance(found, Exercise | ProgramExercise | KernelExercise | PlanExercise)
     }
     assert asked == there
 

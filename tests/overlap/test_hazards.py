@@ -106,10 +106,10 @@ def test_the_words_of_a_hazard():
     first, second = (line_of(plans.overwrites_during_the_gather, word) for word in ("first", "second"))
     assert str(hazard).splitlines() == [
         'hazard on "shard", elements 0:2 of ranks 0 and 1: overwritten while the all_gather may still read them',
-        f"    the all_gather (line {first}) reads them, as a request",
-        f'    compute "clear" (line {second}) writes them, on the stream "compute"',
+        f"    the all_gather (plans.py, line {first}) reads them, as a request",
+        f'    compute "clear" (plans.py, line {second}) writes them, on the stream "compute"',
         f"nothing orders the two: the compute stream waits for the all_gather at line {second + 1}, after it was "
-        f'given compute "clear" (line {second})',
+        f'given compute "clear" (plans.py, line {second})',
         f"mend: move that wait up, before line {second}",
     ]
 

@@ -1,0 +1,207 @@
+"""Exercises of notebook 13: collectives that go on while a rank computes."""
+
+import numpy as np
+
+from collectlab import semantics
+from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
+from collectlab.exercises.on_plans import PlanExercise, PlanMistake
+from collectlab.exercises.on_ranks import ProgramMistake
+
+_A, _B = np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])
+_SUM = semantics.all_reduce([_A, _B])[0]
+_SHARDS = semantics.reduce_scatter([_A, _B])
+
+edges = Exercise(
+    "A step: R reduce-scatters the gradient into the shard, U halves the shard, G gathers the shard into the "
+    "weights, F reads the weights, C clears the gradient. Which orders does the step need?",
+    expected=frozenset("abcf"),
+    options={
+        "a": "U after R is complete",
+        "b": "G after U",
+        "c": "F after G is complete",
+        "d": "G after C",
+        "e": "C after U",
+        "f": "C after R is complete",
+        "g": "C after G is complete",
+        "h": "R after F of the same step",
+    },
+    why="two operations need an order where both use the same memory and one of them writes: R and U, U and G "
+    "the shard, G and F the weights, R and C the gradient.",
+    mistakes=(
+        takes("d", "G reads the shard and writes the weights. The gradient, which C clears, is neither.", "have "
+        "to be"),
+        takes("e", "U uses the shard, C the gradient. What R and U need is an order of their own.", "have to be"),
+        takes("g", "C may clear the gradient long before the gather is over: nobody reads it then.", "have to be"),
+        takes("h", "F reads the weights of the step that R begins; it comes last.", "have to be"),
+        lacks("a", "One more is needed: who writes the shard before it is halved?"),
+        lacks("b", "One more is needed: what is it that the gather hands to everyone?"),
+        lacks("c", "One more is needed: when are the weights there?"),
+        lacks("f", "One more is needed: who still reads the gradient when it is cleared?"),
+    ),
+)
+
+updated_too_soon = Exercise(
+    "Rank 0 has the gradient [1, 2, 3, 4], rank 1 [10, 20, 30, 40]. The shards begin as zeros. On both ranks "
+    "the shard is halved at once, and the reduce-scatter writes its result only after that. What does rank 1 gather?",
+    expected=_SUM.astype(float),
+    why="zeros were halved, then the sum was written over them: what is gathered is the sum, not halved.",
+    mistakes=(
+        Mistake("as it should be", _SUM / 2, "That is the right result. But the halving came before the sum was "
+        "there."),
+        Mistake("zeros", np.zeros(4), "Zeros were halved, but the reduction wrote its result after that."),
+        Mistake("quartered", _SUM / 4, "It is halved once, and too soon."),
+        Mistake("its own", _B / 2, "The reduction adds both gradients, late as it is."),
+        Mistake("its own shard only", _SHARDS[1], "Those are the two elements of its shard; it gathers rank 0's "
+        "too."),
+        Mistake("rank 0 in time", [5.5, 11, 33, 44], "Rank 0 halves its shard too soon as well."),
+        Mistake("rank 1 in time", [11, 22, 16.5, 22], "Rank 1 halves its shard too soon as well."),
+        Mistake("joined", np.concatenate([_A, _B]), "The gather joins shards of the sum, not the gradients."),
+    ),
+)
+
+cleared_too_soon = Exercise(
+    "The shards are [11, 22] on rank 0 and [33, 44] on rank 1, and a gather is under way. Rank 0 clears its "
+    "shard before the gather has read it; rank 1 clears its own afterwards. What does rank 1 end with in its "
+    "weights?",
+    expected=np.concatenate([np.zeros(2, int), _SHARDS[1]]),
+    why="rank 0's block was zeros when it was read, and a gather hands those to everyone. Rank 1 has made no "
+    "mistake.",
+    mistakes=(
+        Mistake("as it should be", _SUM, "That is what a gather returns that reads both shards in time."),
+        Mistake("both", np.zeros(4), "Rank 1's shard was read before it was cleared."),
+        Mistake("only rank 0 suffers", [0, 0], "Those are two elements; the weights have four."),
+        Mistake("the other one", np.concatenate([_SHARDS[0], np.zeros(2, int)]), "It is rank 0's block that was "
+        "cleared."),
+        Mistake("left out", _SHARDS[1], "A cleared block is not left out: its zeros are gathered."),
+        Mistake("own first", np.concatenate([_SHARDS[1], np.zeros(2, int)]), "Rank 0's block comes first."),
+        Mistake("half of it", [0, 22, 33, 44], "The whole shard was cleared before it was read."),
+    ),
+)
+
+one_wait_for_two = Exercise(
+    "A plan gives two all-reduces to one stream, first a, then b. It waits for b only, and reads both results. Which "
+    "statements hold?",
+    expected=frozenset("bdf"),
+    options={
+        "a": "with CUDA streams, the result of a may be read too early",
+        "b": "with CUDA streams, b begins after a is complete, so the wait is enough for both",
+        "c": "MPI completes requests in the order in which they were started",
+        "d": "with MPI's requests, the result of a may be read too early",
+        "e": "if a test run returns the right values, the plan is right there",
+        "f": "waiting for a as well makes it right in both worlds",
+    },
+    why="operations of one CUDA stream come one after the other; MPI's requests are complete each by itself, "
+    "whatever the order of their calls.",
+    mistakes=(
+        takes("a", "In one stream b does not begin before a is complete."),
+        takes("c", "The calls must come in one order on all ranks. When each is complete is another matter."),
+        takes("e", "The values can be right by luck: a may have been quick this time."),
+        lacks("b", "There is another one that holds: what does a stream do with what it is given?"),
+        lacks("d", "There is another one that holds: of what does the wait for b tell, if each request goes its "
+        "own way?"),
+        lacks("f", "There is another one that holds: which wait is missing?"),
+    ),
+)
+
+where_it_pays = Exercise(
+    "A backward pass takes 80 ms, the reduction of its gradients 20 ms. The reduction goes on meanwhile, bucket "
+    "by bucket. Which statements hold?",
+    expected=frozenset("acf"),
+    options={
+        "a": "the step cannot become shorter than 80 ms by this",
+        "b": "the step takes 80 ms",
+        "c": "if computing and reducing use the same cores fully, the sum of both remains",
+        "d": "if the reduction took 200 ms, overlap would hide it",
+        "e": "the smaller the buckets, the shorter the step",
+        "f": "the gradient that is finished last has nothing left to hide behind",
+    },
+    why="overlap hides what goes on beside the computation on something that the computation does not use. What "
+    "comes last is never hidden, and nothing is made shorter than its longest part.",
+    mistakes=(
+        takes("b", "Only if all of it were hidden: the last bucket begins when the backward pass is over."),
+        takes("d", "At most 80 of 200 ms can lie beside the backward pass."),
+        takes("e", "Each bucket is a call of its own, which costs something whatever its size."),
+        lacks("a", "There is another one that holds: what is the part that cannot be hidden?"),
+        lacks("c", "There is another one that holds: who adds up the gradients?"),
+        lacks("f", "There is another one that holds: think of the last bucket."),
+    ),
+)
+
+
+# a plan
+
+
+def _both_halves(xs):
+    total = sum(xs)
+    return [np.concatenate([total, 2 * total]) / 2] * len(xs)
+
+
+def _meanwhile(done):
+    """Whether a collective is under way while a layer's gradient is computed after it was started."""
+    from collectlab.overlap.plan import Event, Operation, Wait
+
+    under_way, seen = set(), False
+    for step in done.steps:
+        if isinstance(step, Wait):
+            under_way.discard(step.event.operation)
+        elif isinstance(step, Operation) and step.kind != "compute":
+            under_way.add(step)
+        elif not isinstance(step, Event) and under_way and any(part.name == "gradients" for part in step.writes):
+            seen = True
+    return seen
+
+
+def _hazard(what, of=None):
+    return lambda finding: finding.kind == "hazard" and what in finding.hazard.what and (of is None or of(finding))
+
+
+two_buckets = PlanExercise(
+    "Reduce the second layer's gradient while the first layer's is computed; then halve all sums, and return them.",
+    inputs=lambda nranks: [np.arange(1.0, 4) * 10**rank for rank in range(nranks)],
+    expected=_both_halves,
+    overlaps=_meanwhile,
+    why="each bucket is started as soon as it is computed, and waited for before its sum is used.",
+    mistakes=(
+        PlanMistake(
+            "too soon",
+            _hazard("changed before", lambda f: "after it was given" in f.hazard.why),
+            "the sums are halved before the reduction that fills them is complete. The wait is there, and too late:",
+        ),
+        PlanMistake(
+            "the wrong one",
+            _hazard("changed before", lambda f: "says nothing of" in f.hazard.why),
+            "one reduction was waited for, and the sums of both are halved:",
+        ),
+        PlanMistake(
+            "no wait",
+            _hazard("changed before"),
+            "the sums are halved, and nothing waits for the reductions before:",
+        ),
+        PlanMistake(
+            "given away",
+            _hazard("overwritten while"),
+            "a gradient is written while its reduction may still read it. Start the reduction of a layer after its "
+            "gradient has been computed:",
+        ),
+        PlanMistake("read too soon", _hazard("read before"), "a sum is read before its reduction is complete:"),
+        PlanMistake(
+            "one after the other",
+            lambda finding: finding.kind == "alone",
+            "all is in order, and nothing is computed while a reduction is under way. Start the second layer's "
+            "before the first layer's gradient is computed, and wait for it afterwards.",
+        ),
+        ProgramMistake(
+            "not halved", lambda xs: [2 * one for one in _both_halves(xs)], "the sums are right, and not halved."
+        ),
+        ProgramMistake(
+            "nothing reduced",
+            lambda xs: [np.concatenate([x, 2 * x]) / 2 for x in xs],
+            "each rank returns its own gradients, halved: nothing was added over the ranks.",
+        ),
+        ProgramMistake(
+            "one bucket only",
+            lambda xs: [np.concatenate([0 * x, 2 * sum(xs)]) / 2 for x in xs],
+            "only the second layer's gradient was reduced.",
+        ),
+    ),
+)

@@ -1,0 +1,235 @@
+"""The exercise whose answer is a plan, against right plans and wrong ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collectlab.exercises.overlapping import two_buckets
+
+
+def of_layer(layer, x):
+    def backward(gradient):
+        gradient[:] = layer * x
+
+    return backward
+
+
+def halve(sums):
+    sums *= 0.5
+
+
+class Halves:
+    """The buffers of the exercise, and its steps by name, for plans in any order."""
+
+    def __init__(self, ctx, x):
+        self.ctx, self.x, n = ctx, x, x.size
+        self.gradients = ctx.buffer("gradients", np.zeros(2 * n))
+        self.sums = ctx.buffer("sums", np.zeros(2 * n))
+        self.part = {1: slice(0, n), 2: slice(n, 2 * n)}
+
+    def back(self, layer):
+        self.ctx.compute(of_layer(layer, self.x), writes=self.gradients[self.part[layer]])
+
+    def reduce(self, layer, **settings):
+        part = self.part[layer]
+        return self.ctx.all_reduce(self.gradients[part], self.sums[part], **settings)
+
+    def halve(self):
+        self.ctx.compute(halve, writes=self.sums)
+        return self.sums
+
+
+def as_asked(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    first = h.reduce(1)
+    second.wait()
+    first.wait()
+    return h.halve()
+
+
+def on_two_streams(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    events = [h.reduce(2, stream="one")]
+    h.back(1)
+    events.append(h.reduce(1, stream="two"))
+    for event in reversed(events):
+        event.wait()
+    return h.halve()
+
+
+def half_by_half(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    second.wait()
+    ctx.compute(halve, writes=h.sums[h.part[2]])
+    h.reduce(1).wait()
+    ctx.compute(halve, writes=h.sums[h.part[1]])
+    return h.sums
+
+
+@pytest.mark.parametrize("plan", (as_asked, on_two_streams, half_by_half), ids=lambda plan: plan.__name__)
+def test_right_plans_pass(plan):
+    verdict = two_buckets(plan)
+    assert verdict and verdict.text.startswith("right on 1, 2 and 3 ranks, with streams and with requests: "), verdict
+
+
+def too_soon(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    first = h.reduce(1)
+    sums = h.halve()
+    second.wait()
+    first.wait()
+    return sums
+
+
+def the_wrong_one(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    h.reduce(2)
+    h.back(1)
+    h.reduce(1).wait()
+    return h.halve()
+
+
+def no_wait(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    h.reduce(2)
+    h.back(1)
+    h.reduce(1)
+    return h.halve()
+
+
+def given_away(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    first = h.reduce(1)
+    h.back(1)
+    second.wait()
+    first.wait()
+    return h.halve()
+
+
+def read_too_soon(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    first = h.reduce(1)
+    halved = ctx.buffer("halved", np.zeros(2 * x.size))
+
+    def half_of(sums, halved):
+        halved[:] = sums / 2
+
+    ctx.compute(half_of, reads=h.sums, writes=halved)
+    second.wait()
+    first.wait()
+    return halved
+
+
+def one_after_the_other(ctx, x):
+    h = Halves(ctx, x)
+    for layer in (2, 1):
+        h.back(layer)
+        h.reduce(layer).wait()
+    return h.halve()
+
+
+def all_at_the_end(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    h.back(1)
+    for event in [h.reduce(2), h.reduce(1)]:
+        event.wait()
+    return h.halve()
+
+
+def not_halved(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    for event in (second, h.reduce(1)):
+        event.wait()
+    return h.sums
+
+
+def nothing_reduced(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    h.back(1)
+    ctx.compute(halve, writes=h.gradients)
+    return h.gradients
+
+
+def one_bucket_only(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    second.wait()
+    return h.halve()
+
+
+WRONG = {
+    "too soon": (too_soon, "The wait is there, and too late"),
+    "the wrong one": (the_wrong_one, "one reduction was waited for"),
+    "no wait": (no_wait, "nothing waits for the reductions before"),
+    "given away": (given_away, "Start the reduction of a layer after its gradient"),
+    "read too soon": (read_too_soon, "a sum is read before its reduction is complete"),
+    "one after the other": (one_after_the_other, "nothing is computed while a reduction is under way"),
+    "not halved": (not_halved, "not halved"),
+    "nothing reduced": (nothing_reduced, "nothing was added over the ranks"),
+    "one bucket only": (one_bucket_only, "only the second layer's gradient was reduced"),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), WRONG.items(), ids=WRONG)
+def test_wrong_plans_are_recognised(name, case):
+    plan, said = case
+    verdict = two_buckets(plan)
+    assert not verdict and verdict.mistake == name and said in verdict.text, verdict
+    if "hazard on" in verdict.text:
+        assert "mend: " in verdict.text and "line " in verdict.text
+
+
+def test_every_mistake_is_held_against_a_plan():
+    assert {mistake.name for mistake in two_buckets.mistakes} == set(WRONG)
+    assert two_buckets(all_at_the_end).mistake == "one after the other"
+
+
+OTHER = [
+    (..., "unanswered", "no answer yet"),
+    (3, "kind", "a function, program"),
+    (lambda: None, "arguments", "two arguments"),
+    (lambda ctx, x: ..., "unanswered", "three dots"),
+    (lambda ctx, x: None, "kind", "a function without a return"),
+    (lambda ctx, x: 7.0, "wrong", "returns 7.0"),
+    (lambda ctx, x: ctx.all_reduce(x, x), "fails", "as ctx.buffer returns them"),
+    (lambda ctx, x: ctx.comm.Allreduce(x, x), "fails", "no attribute 'comm'"),
+]
+
+
+@pytest.mark.parametrize(("answer", "mistake", "said"), OTHER)
+def test_other_answers_get_a_sentence(answer, mistake, said):
+    verdict = two_buckets(answer)
+    assert not verdict and verdict.mistake == mistake and said in verdict.text, verdict
+
+
+def test_a_plan_that_never_ends_is_ended():
+    def endless(ctx, x):
+        while True:
+            pass
+
+    assert replace(two_buckets, timeout=1.0)(endless).mistake == "hangs"
