@@ -64,6 +64,7 @@ class Ranks:
         self._leaves = ()
         rank_program = ["-P", "-c", link.START.format(root=link.ROOT, module="worker")]
         self._command = sites.command(self.site, self.nranks, rank_program)
+        self._address = sites.address(self.site)
         self.places = None
         self.note = None  # what there is to say about a start that takes long: str
         self._changed = threading.Condition()  # notified after each message; guards what follows
@@ -93,11 +94,17 @@ class Ranks:
             if self._link is None:
                 self.places = None
                 new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
-                site = {"rank": self.site.rank, "local_rank": self.site.local_rank, "leaves": self.site.leaves}
+                key = os.path.join(rundir.home(), f"{new.tag}.key") if self._address else None
+                self._leaves = [*self.site.leaves, *([key] if key else ())]
+                site = {
+                    "rank": self.site.rank.split(), "local_rank": self.site.local_rank.split(),
+                    "host": self.site.host, "daemons": self.site.daemons, "leaves": self._leaves,
+                    "launcher": os.path.basename(self._command[0]),
+                }  # fmt: skip
                 new.tell(
                     op="start", command=self._command, nranks=self.nranks, path=_search_path(self.site), site=site,
                     cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
-                    notebook=os.getpid(),
+                    notebook=os.getpid(), other_hosts={"address": self._address, "key": key} if key else None,
                 )  # fmt: skip
                 weakref.finalize(self, new.cut).atexit = False
                 threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
@@ -176,6 +183,7 @@ class Ranks:
                 "version": rundir.VERSION, "program": name, "nranks": self.nranks, "device": self.device,
                 "site": self.site.name, "names": self.names, "timeout": timeout, "created": time.time(),
                 "sources": _sources(files), "trace": bool(trace), "session": os.environ.get(rundir.SESSION),
+                "host": os.uname().nodename,
             }  # fmt: skip
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
@@ -226,7 +234,7 @@ class Ranks:
             elif op == "glances":
                 self._asked, self._glances = None, message
             elif op == "launcher":  # others may have killed it before this process comes to look for what it leaves
-                self._leaves = [path.replace("{pid}", str(message["pid"])) for path in self.site.leaves]
+                self._leaves = [path.replace("{pid}", str(message["pid"])) for path in self._leaves]
             elif op == "calm":
                 self._calm += 1
             self._changed.notify_all()

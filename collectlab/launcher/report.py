@@ -61,6 +61,14 @@ def _headline(spec, status, cause, first):
         "use device='cpu', or device='auto' to take what is there",
         "not started": "did not start: the run before it ended the ranks",
         "no launcher": f"did not start: {cause.get('why')}",
+        "complaint": f"did not start: {cause.get('why')}",
+        "twice": f"did not start: two processes say that they are rank {cause.get('rank')}; "
+        "the site names the wrong variable for the rank, or the wrong launcher",
+        "lost host": f"lost host {cause.get('host')} {after}"
+        + (f", with {names(cause['ranks'])}" if cause.get("ranks") else "")
+        + f": {cause.get('why')}",
+        "notebook garbled": f"was ended {after}: something wrote into the notebook's connection to the supervisor "
+        f"({cause.get('why')})",
     }.get(kind, f"ended {after}")
 
 
@@ -74,6 +82,9 @@ _BAD = {
     ),
     "killed": lambda r, were: f"{were} killed by {_signal(r['signal'])}",
     "aborted": lambda r, were: f"{were} aborted by MPI: {_first_line(r['message'])}",
+    "garbled": lambda r, were: (
+        f"wrote into the connection that controls {'it' if were == 'was' else 'them'}: {r['message']}"
+    ),
     "lost": lambda r, were: (
         f"{were} lost: something killed the process that watches over {'it' if were == 'was' else 'one of them'}"
     ),
@@ -207,8 +218,12 @@ def _afterwards(cause, spec, first):
         said = f"still alive after the kill: process{'es' * (len(cause['left']) > 1)} {_list(cause['left'])}"
     elif cause.get("kind") in ("no launcher", "not started"):
         return "nothing is left running"
+    elif cause.get("kind") == "lost host":
+        said = f"all other ranks stopped; {cause['host']} ends its own when it notices, which takes 3 s at most"
     else:
         said = "all ranks stopped"
+    if cause.get("silent"):
+        said += f"; no word has come that they did on {', '.join(cause['silent'])}"
     if not spec.get("path"):
         return said
     who = "a rank: run.log(rank)" if first is None else f"rank {first}: run.log({first})"

@@ -9,7 +9,7 @@ import time
 import weakref
 from dataclasses import replace
 
-from collectlab.launcher import glance, objects, report, rundir, sweep, terminal
+from collectlab.launcher import glance, objects, report, rundir, terminal
 from collectlab.layout import Place, RankMap
 from collectlab.trace import Clock, Trace, deadlock
 
@@ -43,7 +43,7 @@ class Run:
     def _state(self):
         """The final status, or None while the run goes on."""
         if self._final is None and self._ranks is None:  # another process runs it, or did
-            going = sweep.tagged(self.spec["tag"])  # looked up first: what it writes last must not be missed
+            going = rundir.is_alive(self.path, self.spec)  # asked first: what it writes last must not be missed
             self._final = rundir.status(self.path, self.nranks)
             if self._final is None and not going:
                 self._final = ended_by({"kind": "supervisor gone"}, self.nranks)

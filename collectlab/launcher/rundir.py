@@ -23,7 +23,7 @@ VERSION = 1
 SESSION = "COLLECTLAB_SESSION"  # a variable; runs that are made under one value of it belong together
 KEEP = 200  # runs, the newest
 KEEP_BYTES = 8 << 30  # of them together; the oldest go first
-_HOUR = 3600
+_HOUR, _WEEK = 3600, 7 * 24 * 3600
 
 
 def home():
@@ -102,9 +102,20 @@ def _going(path):
     if os.path.exists(os.path.join(path, "status.json")):
         return False
     try:
-        return bool(sweep.tagged(spec(path)["tag"]))
+        return is_alive(path, spec(path))
     except (OSError, ValueError):
         return False
+
+
+def is_alive(path, found):
+    """Whether processes of the run at `path` are alive, whose spec was `found`.
+
+    Those of another host, with which this one shares the folder, cannot be seen: they are taken to live for a week.
+    """
+    here = os.uname().nodename
+    if found.get("host", here) != here:
+        return time.time() - os.stat(path).st_mtime < _WEEK
+    return bool(sweep.tagged(found["tag"]))
 
 
 def _bytes(path):

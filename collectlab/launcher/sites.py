@@ -1,14 +1,19 @@
 """Sites: how ranks are started on a machine. A site is a small file, launch/sites/NAME.toml, and not code.
 
     command      the words that start `{n}` processes; those of a rank follow them
-    rank         the variable in which each process finds its rank
-    local_rank   the variable in which it finds its rank on its host
+    rank         the variable in which each process finds its rank; of several, the first that is set
+    local_rank   the variable, or variables, in which it finds its rank on its host
     needs        what there has to be, and how one gets it: the cure that is named when something of it is missing
-    python       the interpreter of the ranks, where it is not this one; $VARIABLES in it are filled in
+    python       the interpreter of the ranks, where it is not this one
+    across       true where ranks may start on other hosts; {address} in command is where those reach this one
+    hosts        the file that lists the hosts, one a line; {hosts} in command stands for it
+    host         the variable in which a process finds the name of its host, where the machine's own will not do
+    daemons      what the launcher's daemons on other hosts are called; cut off, they would stay there
     leaves       folders that a killed launcher leaves behind, with {pid}, its process, and {tmp}
     keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
     [variables]  set for the ranks, unless the user has set them
 
+$VARIABLES are filled in in command, python and hosts.
 The variable COLLECTLAB_SITES names a folder with more of them, which come first. COLLECTLAB_SITE names the site that
 is taken where a program names none; without it that is "local".
 """
@@ -17,10 +22,13 @@ import functools
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, field
+
+from collectlab.launcher import network
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _HERE = (os.path.join(_ROOT, "launch", "sites"), os.path.join(_ROOT, "collectlab", "launch_sites"))
@@ -42,6 +50,10 @@ class Site:
     local_rank: str
     needs: str
     python: str = ""
+    across: bool = False
+    hosts: str = ""
+    host: str = ""
+    daemons: tuple = ()
     keep: tuple = ()
     leaves: tuple = ()
     variables: dict = field(default_factory=dict)
@@ -53,10 +65,11 @@ class Site:
 
 
 _KINDS = {
-    "command": list, "rank": str, "local_rank": str, "needs": str, "python": str, "keep": list, "leaves": list,
-    "variables": dict,
+    "command": list, "rank": str, "local_rank": str, "needs": str, "python": str, "across": bool, "hosts": str,
+    "host": str, "daemons": list, "keep": list, "leaves": list, "variables": dict,
 }  # fmt: skip
-_OPTIONAL = {"python", "keep", "leaves", "variables"}
+_REQUIRED = {"command", "rank", "local_rank", "needs"}
+_WORDS = {list: "a list of strings", str: "a string", dict: "a table of strings", bool: "true or false"}
 
 
 class Lacking(FileNotFoundError):
@@ -101,13 +114,12 @@ def _read(name, path):
         raise ValueError(f"site={name!r}: {path} cannot be read: {error}") from None
     if unknown := sorted(found.keys() - _KINDS.keys()):
         raise ValueError(f"site={name!r}: {path} has {unknown[0]!r}; accepted: {', '.join(_KINDS)}")
-    if missing := sorted(_KINDS.keys() - _OPTIONAL - found.keys()):
+    if missing := sorted(_REQUIRED - found.keys()):
         raise ValueError(f"site={name!r}: {path} lacks {missing[0]!r}")
     for key, value in found.items():
-        texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
+        texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
         if not isinstance(value, _KINDS[key]) or not all(isinstance(text, str) for text in texts):
-            kind = {list: "a list of strings", str: "a string", dict: "a table of strings"}[_KINDS[key]]
-            raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; {kind} is accepted")
+            raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; {_WORDS[_KINDS[key]]} is accepted")
     if not any("{n}" in word for word in found["command"]):
         raise ValueError(f"site={name!r}: {path}: no word of command holds {{n}}, the number of ranks")
     temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
@@ -119,13 +131,18 @@ def python(site):
     """The interpreter of the ranks. Lacking when the one that the site names will not do."""
     if not site.python:
         return sys.executable
-    path = os.path.expanduser(os.path.expandvars(site.python))
-    if unset := re.search(r"\$\{?(\w+)", path):
-        raise Lacking(site, f"the variable {unset[1]} is not set")
+    path = _filled_in(site, site.python)
     why = _unfit(path) if os.access(path, os.X_OK) else "it was not found"
     if why:
         raise Lacking(site, f"{path}: {why}")
     return path
+
+
+def _filled_in(site, text):
+    filled = os.path.expanduser(os.path.expandvars(text))
+    if unset := re.search(r"\$\{?(\w+)", filled):
+        raise Lacking(site, f"the variable {unset[1]} is not set")
+    return filled
 
 
 _ASK = """
@@ -147,17 +164,49 @@ def _unfit(path):
     return f"it lacks {', '.join(lacking)}" if lacking else ""
 
 
+def hosts(site):
+    """The hosts that the site's file lists; none where it has no such file. Lacking when one has no address."""
+    if not site.hosts:
+        return []
+    path = _filled_in(site, site.hosts)
+    try:
+        with open(path) as file:
+            words = [line.partition("#")[0].split() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Lacking(site, f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    found = list(dict.fromkeys(line[0].partition(":")[0] for line in words if line))
+    if not found:
+        raise Lacking(site, f"{path} names no host")
+    for name in found:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            raise Lacking(site, f"{path} names {name}, of which no address is known ({error.strerror})") from None
+    return found
+
+
+def address(site):
+    """Where ranks on other hosts reach this one, None where there are none. ValueError: see `network.reached_at`."""
+    return network.reached_at(hosts(site)) if site.across else None
+
+
 def command(site, nranks, arguments):
     """The words that start `nranks` ranks, each Python with those arguments.
 
-    Lacking when the site's launcher is not installed.
+    Lacking when the site's launcher is not installed, or a host is unknown.
     """
-    interpreter, program = python(site), site.command[0]
+    interpreter, values = python(site), {"{n}": str(nranks)}
+    if site.across:
+        values["{address}"] = address(site)
+    program, *words = (_filled_in(site, word) for word in site.command)
+    if site.hosts:
+        values["{hosts}"] = _filled_in(site, site.hosts)
+    words = [functools.reduce(lambda text, name: text.replace(name, values[name]), values, word) for word in words]
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if os.access(beside, os.X_OK) else shutil.which(program)
     if found is None:
         raise Lacking(site, f"{program} was not found")
-    return [found, *(word.replace("{n}", str(nranks)) for word in site.command[1:]), interpreter, *arguments]
+    return [found, *words, interpreter, *arguments]
 
 
 def environment(site, extra):

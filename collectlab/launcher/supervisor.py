@@ -14,30 +14,31 @@ import resource
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import time
 from collections import deque
 
-from collectlab.launcher import rundir, sweep, whereabouts
-from collectlab.launcher.whereabouts import STACK_SIGNAL
+from collectlab.launcher import network, rundir, sweep
+from collectlab.launcher.host import Host, react
+from collectlab.launcher.keeper import Kept
 from collectlab.launcher.wire import Broken, Channel
 
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
 SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: on a busy machine
-FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves
+FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves, and then other hosts to say that they have
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
-LOOK = 0.5  # seconds that the ranks are given to write down where they are
 LINE = 200  # characters of a source line that a report cites
+UNPROVEN = 32  # connections from other hosts that have not yet shown who they are
 _ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
 # Open MPI's, in the output of its mpiexec
 _ABORT_BY_RANK = re.compile(r"MPI_ABORT was invoked on .*?Proc: \[\[.*?\],(\d+)\]\s+Errorcode: (-?\d+)", re.DOTALL)
-_STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_COMPLAINT = re.compile(rb"collectlab: (.*)\n")  # a rank's, when it cannot even say so to the supervisor
 
 
 class Rank:
     def __init__(self):
-        self.pid = self.control = self.place = self.where = self.stack = None
+        self.home = self.host = self.place = None  # home: the Host or Kept through which it is reached
+        self.signed_in = set()
         self.end = None  # how the present run ended here: a dict, or None while it goes on
 
 
@@ -52,7 +53,10 @@ class Supervisor:
         self.process = None
         self.leaving = False
         self.launcher_code = None
+        self.lost = None  # (name, its ranks, why) of another host
         self.output = deque()
+        self.here, self.kept = None, []  # the Host here, and a Kept for each other host
+        self.open, self.key_file, self.unproven = None, None, deque()  # while keepers may come
         self._watch(notebook, self._on_notebook)
 
     def _watch(self, source, react):
@@ -60,43 +64,38 @@ class Supervisor:
 
     def serve(self):
         while True:
-            left = None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic())
-            for key, _ in self.selector.select(left):
-                if self.selector.get_map().get(key.fd) is key:  # an earlier reaction may have closed it
-                    key.data(key.fileobj)
+            for there in list(self.kept):
+                self._hear(there, there.early())
+            react(self.selector, None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic()))
             if self.deadline and time.monotonic() >= self.deadline[0]:
-                _, react = self.deadline
+                _, at_last = self.deadline
                 self.deadline = None
-                react()
+                at_last()
 
     # what the notebook says
 
     def _on_notebook(self, channel):
-        messages = self._read(channel)
+        try:
+            messages = channel.read()
+        except Broken as error:
+            self._end("failed", {"kind": "notebook garbled", "why": str(error)})
         if messages is None:
             self._on_notebook_exit(channel)
         for message in messages:
             getattr(self, "_do_" + message.pop("op"))(**message)
 
-    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook):
+    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook, other_hosts):
         self.ranks = [Rank() for _ in range(nranks)]
         self.names = {"path": path, "device": device, "names": names}
         self.tag, self.patience, self.cure = tag, patience, cure
-        self.token = os.urandom(16).hex()
-        address = f"collectlab-{os.urandom(8).hex()}"
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("\0" + address)
-        listener.listen(2 * nranks)
-        listener.setblocking(False)
-        self._watch(listener, self._on_connection)
-        self.started = time.time()
-        control = {"address": address, "token": self.token, "nranks": nranks, "started": self.started, **site}
         self.leaves = site["leaves"]
-        environment = {**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)}
+        self.started = time.time()
         try:
+            control = {"nranks": nranks, "tag": tag, "started": self.started, **site}
+            control |= self._listen(nranks, other_hosts)
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment,
+                env={**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)},
             )  # fmt: skip
             # a process that the notebook forked may hold the socket open after the notebook's end
             self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
@@ -108,6 +107,32 @@ class Supervisor:
         self._watch(self.process.stdout, self._on_output)
         self._watch(os.pidfd_open(self.process.pid), self._on_launcher_exit)
         self.deadline = (time.monotonic() + patience, self._on_slow_start)
+
+    def _listen(self, nranks, other_hosts):
+        """Listen on this host, and, where there are others, for their keepers; returns what a rank needs for it."""
+        token, address = os.urandom(16).hex(), f"collectlab-{os.urandom(8).hex()}"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("\0" + address)
+        listener.listen(2 * nranks)
+        self.here = Host(self.selector, listener, token, nranks, self._heard)
+        if other_hosts:
+            self.key_file, self.key = other_hosts["key"], network.new_key(other_hosts["key"])
+            self.open = network.listen(other_hosts["address"])
+            self._watch(self.open, self._on_other_host)
+            place = self.open.getsockname()[:2]
+            other_hosts = {"key": self.key_file, "place": place, "host": self.here.name}
+        return {"address": address, "token": token, "network": other_hosts}
+
+    def _close_network(self):
+        """Once all ranks are there, nobody else is waited for."""
+        while self.unproven:
+            self._drop(self.unproven[0])
+        if self.open:
+            self.selector.unregister(self.open)
+            self.open.close()
+            self.open = None
+        if self.key_file:
+            sweep.unlink([self.key_file])
 
     def _on_notebook_exit(self, _):
         self._end("interrupted", {"kind": "notebook gone"})
@@ -122,7 +147,9 @@ class Supervisor:
 
     def _do_glance(self):
         """What the ranks do, in short; unlike a look, it does not disturb them."""
-        ranks = [self._in_short(rank) for rank in self.ranks] if self.run else None
+        seen, ranks = self._seen() if self.run else {}, None
+        if self.run:
+            ranks = [self._in_short(rank, seen.get(number)) for number, rank in enumerate(self.ranks)]
         self.notebook.send(op="glances", id=self.run and self.run["id"], ready=self._ready(), ranks=ranks)
 
     def _do_interrupt(self):
@@ -136,93 +163,126 @@ class Supervisor:
         if self.leaving:
             return
         self.leaving = True
-        for rank in self.ranks:
-            if rank.control:
-                self._tell(rank, op="bye")
+        self._tell_all(op="bye")
         self.deadline = (time.monotonic() + FAREWELL, self._leave)
+
+    # what other hosts say
+
+    def _on_other_host(self, listener):
+        sock, _ = listener.accept()
+        try:
+            channel = network.Sealed(sock, self.key, b"supervisor")
+        except OSError:
+            return sock.close()  # it has gone already
+        self.unproven.append(channel)
+        self._watch(channel, self._on_unproven)
+        if len(self.unproven) > UNPROVEN:
+            self._drop(self.unproven[0])
+        return None
+
+    def _on_unproven(self, channel):
+        """A connection that has not yet shown that it knows the key."""
+        try:
+            messages = channel.read()
+        except Broken as error:
+            self._keep(f"from {channel.sock.getpeername()[0]}: {error}\n".encode())
+            messages = None
+        if messages is None:
+            return self._drop(channel)
+        if messages:
+            there = Kept(channel, messages[0]["host"])
+            channel.send(op="welcome")
+            self.unproven.remove(channel)
+            self.kept.append(there)
+            self.selector.modify(channel, selectors.EVENT_READ, lambda _: self._on_kept(there))
+        return None
+
+    def _on_kept(self, there):
+        try:
+            heard, why = there.read(), "the process that watches over it was killed"
+        except Broken as error:
+            heard, why = None, str(error)
+        if heard is not None:
+            return self._hear(there, heard)
+        if there.channel.ended:
+            why = f"the network between it and {self.here.name} was cut ({there.channel.ended.strerror})"
+        self.kept.remove(there)
+        self.selector.unregister(there.channel)
+        there.channel.close()
+        if not self.leaving:
+            self.lost = self.lost or (there.name, there.numbers, why)
+            for number in there.numbers:
+                self._settle(self.ranks[number], {"state": "lost"})
+            self.deadline = (time.monotonic() + SETTLE, self._collapse)
+        return None
+
+    def _hear(self, there, heard):
+        for number, who, message in heard:
+            self._heard(there, number, who, message)
 
     # what the ranks say
 
-    def _on_connection(self, listener):
-        sock, _ = listener.accept()
-        _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid == os.getuid():
-            self._watch(Channel(sock), self._on_stranger)
-        else:
-            sock.close()
+    def _heard(self, home, number, who, message):
+        rank = self.ranks[number]
+        if message and message["op"] == who:
+            self._sign_in(rank, home, number, message)
+        elif who == "guard":
+            self._on_guard(rank, number, message)
+        elif message:  # how it ended, its guard says
+            self._take(rank, number, message)
 
-    def _on_stranger(self, channel):
-        """A connection that has not yet said who it is."""
-        messages = self._read(channel)
-        if messages is None:
-            return self._drop(channel)
-        if not messages:
-            return None
-        first = messages.pop(0)
-        known = first.get("token") == self.token and first.get("op") in ("guard", "rank")
-        if not known or not 0 <= first.get("rank", -1) < len(self.ranks):
-            return self._drop(channel)
-        rank = self.ranks[first["rank"]]
-        if first["op"] == "guard":
-            self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_guard(c, rank))
-            return self._heed(messages, rank)
-        rank.control, rank.pid, rank.host = channel, first["pid"], first["host"]
-        rank.where, rank.stack = channel.fds
-        self.selector.modify(channel, selectors.EVENT_READ, lambda c: self._on_rank(c, rank))
-        self._tell(rank, op="welcome", **self.names)
-        for message in messages:
-            self._take(rank, message)
-        return None
-
-    def _on_guard(self, channel, rank):
-        messages = self._read(channel)
-        if messages is None or (messages and self.leaving):
-            self._drop(channel)  # now the guard leaves too
-        if self.leaving:
+    def _sign_in(self, rank, home, number, message):
+        who = message["op"]
+        if who in rank.signed_in:
+            if not self._ready():
+                self._end("failed", {"kind": "twice", "rank": number})
             return
-        self._heed(messages or (), rank)
-        if messages is None:
+        rank.signed_in.add(who)
+        if who == "rank":
+            rank.home, rank.host = home, message["host"]
+            if home is not self.here:
+                home.numbers.append(number)
+            home.tell([number], op="welcome", **self.names)
+
+    def _on_guard(self, rank, number, message):
+        if self.leaving:
+            if message:
+                rank.home.release(number)  # now the guard leaves too
+        elif message:
+            self._heed(message, rank)
+        else:
             self._settle(rank, {"state": "lost"})
             self.deadline = (time.monotonic() + SETTLE, self._collapse)
 
-    def _heed(self, messages, rank):
-        for message in messages:
-            if message["op"] == "orphaned":
-                self.deadline = (time.monotonic() + SETTLE, self._collapse)
-                continue
-            code = message["code"]
-            if code >= 0:
-                self._settle(rank, {"state": "exited", "code": code})
-            else:
-                frames = self._stack(rank, after="Fatal Python error")
-                self._settle(rank, {"state": "killed", "signal": -code, "frames": frames})
+    def _heed(self, message, rank):
+        if message["op"] == "orphaned":
+            self.deadline = (time.monotonic() + SETTLE, self._collapse)
+        elif message["op"] == "garbled":
+            self._settle(rank, {"state": "garbled", "message": message["why"]})
+        elif message["code"] >= 0:
+            self._settle(rank, {"state": "exited", "code": message["code"]})
+        else:
+            self._settle(rank, {"state": "killed", "signal": -message["code"], "frames": message["frames"]})
 
-    def _on_rank(self, channel, rank):
-        messages = self._read(channel)
-        if messages is None:
-            self.selector.unregister(channel)  # how it ended, its guard says
-            return
-        for message in messages:
-            self._take(rank, message)
-
-    def _take(self, rank, message):
+    def _take(self, rank, number, message):
         op = message.pop("op")
-        if op == "ready":
-            rank.place = {"host": rank.host, "device": message["device"], "local_rank": message["local_rank"]}
+        if op == "ready" and rank.place is None:
+            rank.place = {key: message[key] for key in ("device", "identity", "local_rank")} | {"host": rank.host}
             if self._ready():
+                self._close_network()
                 self.deadline = None
                 self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
             self._end("failed", {key: message[key] for key in ("kind", "rank", "why")})
+        elif op == "garbled":
+            self._settle(rank, {"state": "garbled", "message": message["why"]})
         elif op in ("returned", "raised", "left") and self.run and message["id"] == self.run["id"]:
             self._settle(rank, {"state": op, **{k: v for k, v in message.items() if k not in ("id", "rank")}})
 
-    def _tell(self, rank, **message):
-        try:
-            rank.control.send(**message)
-        except OSError:
-            pass  # its guard will say how it ended
+    def _tell_all(self, **message):
+        for home in (self.here, *self.kept):
+            home.tell(home.numbers, **message)
 
     # one run
 
@@ -238,7 +298,7 @@ class Supervisor:
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
         for rank in self.ranks:
             rank.end = None
-            self._tell(rank, op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
+        self._tell_all(op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
 
     def _settle(self, rank, how):
         """The present run has ended on `rank`, and how."""
@@ -261,7 +321,8 @@ class Supervisor:
             self.deadline = (self.failed + SETTLE, self._on_settled)
 
     def _on_settled(self):
-        busy = [rank for rank in self.ranks if not rank.end and rank.where and not self._where(rank)["inside"]]
+        seen = self._seen()
+        busy = any(not self.ranks[number].end and not rank["where"]["inside"] for number, rank in seen.items())
         if busy and time.monotonic() < self.failed + SETTLE_MOST:
             self.deadline = (time.monotonic() + SETTLE / 5, self._on_settled)
         else:
@@ -282,6 +343,11 @@ class Supervisor:
         if data == b"":
             self.selector.unregister(stream)
         self._keep(data or b"")
+        self._heed_complaint()
+
+    def _heed_complaint(self):
+        if not self._ready() and (complaint := _COMPLAINT.search(b"".join(self.output))):
+            self._end("failed", {"kind": "complaint", "why": complaint[1].decode(errors="replace")})
 
     def _keep(self, data):
         self.output.append(data)
@@ -291,6 +357,7 @@ class Supervisor:
     def _on_launcher_exit(self, pidfd):
         self.launcher_code = self.process.wait()
         self._keep(self.process.stdout.read(OUTPUT) or b"")
+        self._heed_complaint()
         if self.leaving:
             self._leave()
         self.selector.unregister(pidfd)
@@ -308,6 +375,8 @@ class Supervisor:
         by_guard = lost and self.launcher_code in (None, signal.SIGKILL) and not bad
         for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
+        if self.lost and not bad:
+            self._end("failed", {"kind": "lost host", **dict(zip(("host", "ranks", "why"), self.lost, strict=True))})
         if bad or by_guard:
             self._fail()
         self._end("failed", {"kind": "launcher exit", "code": self.launcher_code})
@@ -331,13 +400,16 @@ class Supervisor:
     def _end(self, status, cause):
         """End the gang: look where everyone is, kill, write down, say so, exit."""
         looks = [{"state": "not started"} for _ in self.ranks]
+        self._close_network()
         if self.process:
             if self.run or not self._ready():
                 looks = self._look()
+            silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
             leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
             left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=leaves)
             self.process.wait()
-            cause = {**cause, "output": b"".join(self.output).decode(errors="replace"), "left": left}
+            output = b"".join(self.output).decode(errors="replace")
+            cause = {**cause, "output": output, "left": left, "silent": silent}
         if not self._ready() and status == "failed":
             from collectlab.launcher import surroundings
 
@@ -395,49 +467,40 @@ class Supervisor:
 
     def _look(self):
         """How each rank ended, or else where it is: its MPI call, and its Python stack."""
-        going = [rank for rank in self.ranks if rank.pid and rank.end is None]
-        for rank in going:
-            os.ftruncate(rank.stack, 0)
-            os.lseek(rank.stack, 0, os.SEEK_SET)
-            try:
-                os.kill(rank.pid, STACK_SIGNAL)
-            except ProcessLookupError:
-                pass
-        end, before, sizes = time.monotonic() + LOOK, None, [0]
-        while (0 in sizes or sizes != before) and going and time.monotonic() < end:
-            time.sleep(0.002)
-            before, sizes = sizes, [os.fstat(rank.stack).st_size for rank in going]
+        seen = self._seen(going=[number for number, rank in enumerate(self.ranks) if rank.end is None])
         looks = []
-        for rank in self.ranks:
+        for number, rank in enumerate(self.ranks):
             look = rank.end or {"state": "not started"}
-            if rank.where is not None:
-                look = rank.end or {"state": "stopped", "frames": self._stack(rank)}
-                look = {**look, "where": self._where(rank)}
+            if number in seen:
+                look = rank.end or {"state": "stopped", "frames": seen[number]["frames"]}
+                look = {**look, "where": seen[number]["where"]}
             looks.append(look)
         return looks
 
-    def _in_short(self, rank):
+    def _seen(self, going=()):
+        """What is seen of the ranks from outside, as `Host.look` tells it, for those that can be seen."""
+        for there in self.kept:
+            there.ask(going)
+        seen = self.here.look(going) if self.here else {}
+        for there in self.kept:
+            seen |= there.look(going)
+        return seen
+
+    def _end_other_hosts(self):
+        """Let the keepers end what is on their hosts; returns the names of those that do not say that it is done."""
+        for there in self.kept:
+            there.hang_up()
+        end = time.monotonic() + FAREWELL
+        return [there.name for there in self.kept if not there.has_ended(end)]
+
+    def _in_short(self, rank, seen):
         end, where = rank.end, None
-        if rank.where is not None:
-            where = {**self._where(rank), "history": None}
+        if seen:
+            where = {**seen["where"], "history": None}
         if end:
             end = {key: value for key, value in end.items() if key not in ("frames", "result")}
             end |= {"message": (end.get("message") or "")[:LINE], "where": where}
         return {"end": end, "where": where}
-
-    def _where(self, rank):
-        where = whereabouts.read(rank.where)
-        where["seconds"] = time.time() - where.pop("since")
-        return where
-
-    def _stack(self, rank, after=""):
-        """The Python stack that the rank has written, outermost frame first."""
-        if rank.stack is None:
-            return []
-        text = os.pread(rank.stack, 1 << 16, 0).decode(errors="replace")
-        text = text[text.find(after) :] if after in text else ""
-        frames = [(file, int(line), name) for file, line, name in reversed(_STACK_LINE.findall(text))]
-        return frames[1:]  # the outermost is the line that started this process
 
     def _cite(self, file, line, name):
         """A frame as the report shows it: the text of the line, and the cell that it is in."""
@@ -450,14 +513,8 @@ class Supervisor:
             text, label = linecache.getline(file, line), os.path.basename(file)
         return {"file": file, "line": line, "name": name, "text": text.strip()[:LINE], "label": label}
 
-    def _read(self, channel):
-        try:
-            return channel.read()
-        except Broken as error:
-            self._keep(f"{error}\n".encode())
-            return None
-
     def _drop(self, channel):
+        self.unproven.remove(channel)
         self.selector.unregister(channel)
         channel.close()
 

@@ -46,7 +46,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
 
     `since` is when the first of them started, for ranks that may have died inside MPI_Init: what they had made
-    by then is removed too. So are the folders `leaves`.
+    by then is removed too. So are the files and folders `leaves`.
     Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
     """
     files, end = set(), time.monotonic() + within
@@ -61,6 +61,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
             return left
         _await_exit(left, 0.2)
     unlink(files if since is None else files | abandoned(since))
+    unlink(leaves)
     for path in filter(os.path.isdir, leaves):
         import shutil
 

@@ -18,6 +18,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 import traceback
@@ -39,7 +40,12 @@ _INSTALLED = (  # modules below these are not edited while ranks run
 
 def main():
     control = json.loads(os.environ["COLLECTLAB_CONTROL"])
-    rank = int(os.environ[control["rank"]])
+    rank = _number(control, "rank")
+    if rank is None or not 0 <= rank < control["nranks"]:
+        _complain_of_start(
+            f"{control['launcher']} gave a process the rank {rank} of {control['nranks']}; it was looked for in the "
+            f"variable {' or '.join(control['rank'])}"
+        )
     guard = _connect(control)
     launcher = os.getppid()
     daemon = os.pidfd_open(launcher)
@@ -48,7 +54,9 @@ def main():
     if pid:
         ours.close()
         leaves = [path.replace("{pid}", str(launcher)) for path in control["leaves"]]
-        _guard(guard, pid, {"rank": rank, "token": control["token"]}, theirs, daemon, leaves, control["started"])
+        me = {"rank": rank, "token": control["token"], "daemon": launcher}
+        started = min(control["started"], time.time() - 1)  # by the clock of this host
+        _guard(guard, pid, me, theirs, daemon, leaves, started)
     theirs.close()
     guard.close()
     _die_with(ours)
@@ -56,10 +64,43 @@ def main():
     _rank(rank, control)
 
 
+def _number(control, what):
+    """What the first of those variables says that the launcher has set, or None."""
+    said = next(filter(None, map(os.environ.get, control[what])), None)
+    return int(said) if said and said.isdecimal() else None
+
+
 def _connect(control):
-    sock = socket.socket(socket.AF_UNIX)
-    sock.connect("\0" + control["address"])
-    return Channel(sock)
+    """The channel to the supervisor, or on another host than its own to the keeper there, which may be made first."""
+    while True:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect("\0" + control["address"])
+        except ConnectionRefusedError:
+            sock.close()
+            if not control["network"]:
+                raise
+            _make_keeper(control)
+            continue
+        _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.getuid():
+            _complain_of_start(f"user {uid} listens in the place of the supervisor on {os.uname().nodename}")
+        return Channel(sock)
+
+
+def _make_keeper(control):
+    from collectlab.launcher import keeper, network
+
+    try:
+        keeper.start(control)
+    except network.Unreached as why:
+        _complain_of_start(why)
+
+
+def _complain_of_start(why):
+    """End this rank before it has reached the supervisor, which finds the line in the launcher's output."""
+    print(f"collectlab: {why}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _die_with(sock):
@@ -130,8 +171,9 @@ def _rank(rank, control):
     faulthandler.enable(file=stack, all_threads=False)
     fds = (record.fd, stack)
     channel.send(
-        op="rank", rank=rank, token=control["token"], pid=os.getpid(), host=os.uname().nodename, fds=fds
-    )
+        op="rank", rank=rank, token=control["token"], pid=os.getpid(), fds=fds,
+        host=os.environ.get(control["host"]) or os.uname().nodename,
+    )  # fmt: skip
     from collectlab.launcher.calls import MPI, traced
 
     world = traced(record)
@@ -146,14 +188,18 @@ def _rank(rank, control):
         channel.send(op="unfit", kind="other MPI", rank=rank, why=library)
         next(messages, None)
         os._exit(1)
-    local_rank = int(os.environ.get(control["local_rank"], rank))
+    local_rank = _number(control, "local_rank")
+    local_rank = rank if local_rank is None else local_rank
     try:
-        device, array_module = _device(welcome["device"], welcome["names"], rank, local_rank)
+        device, array_module, identity = _device(welcome["device"], welcome["names"], rank, local_rank)
     except Exception as error:
         channel.send(op="unfit", kind="no GPU", rank=rank, why=f"{type(error).__name__}: {error}")
         next(messages, None)
         os._exit(1)
-    channel.send(op="ready", rank=rank, device=device, local_rank=local_rank)
+    cores = len(os.sched_getaffinity(0))
+    channel.send(
+        op="ready", rank=rank, device=device, identity=identity, local_rank=local_rank, cores=cores
+    )  # fmt: skip
 
     from collectlab.fabric.context import Context
 
@@ -379,10 +425,13 @@ def _stamp(file):
 
 
 def _device(wanted, names, rank, local_rank):
-    """(device, array module) of this rank; raises when a GPU is asked for and none answers."""
+    """(device, array module, what the device says it is) of this rank; raises when no GPU answers that is asked for.
+
+    Only those GPUs are seen that the scheduler has left visible to this rank.
+    """
     name = names[rank] if names else None
     if wanted == "cpu" or (wanted == "auto" and not _driver()):
-        return name or f"cpu:{local_rank}", "numpy"
+        return name or f"cpu:{local_rank}", "numpy", ""
     try:
         import cupy
 
@@ -394,8 +443,17 @@ def _device(wanted, names, rank, local_rank):
     except Exception:
         if wanted == "cuda":
             raise
-        return name or f"cpu:{local_rank}", "numpy"
-    return name or f"cuda:{index}", "cupy"
+        return name or f"cpu:{local_rank}", "numpy", ""
+    return name or f"cuda:{index}", "cupy", _identity(cupy, index)
+
+
+def _identity(cupy, index):
+    import uuid
+
+    try:
+        return f"GPU-{uuid.UUID(bytes=cupy.cuda.runtime.getDeviceProperties(index)['uuid'][:16])}"
+    except Exception:
+        return ""  # an old driver
 
 
 def _driver():

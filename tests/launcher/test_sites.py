@@ -56,7 +56,9 @@ def test_what_an_outer_launcher_left_is_dropped_unless_the_site_keeps_it(folder,
     ("text", "said"),
     (
         ("command = [", "cannot be read"),
-        (LOCAL + 'hosts = ["a"]', "has 'hosts'; accepted: command, rank"),
+        (LOCAL + 'colour = "red"', "has 'colour'; accepted: command, rank"),
+        (LOCAL + 'across = "yes"', "across is 'yes'; true or false is accepted"),
+        (LOCAL + 'hosts = ["a"]', "hosts is ['a']; a string is accepted"),
         (LOCAL.replace('rank = "PMI_RANK"\n', "", 1), "lacks 'rank'"),
         (LOCAL.replace('"{n}"', '"4"'), "no word of command holds {n}"),
         (LOCAL.replace('"MPICH"', "3"), "needs is 3; a string is accepted"),
@@ -84,7 +86,7 @@ def test_a_variable_names_the_site_that_is_taken_where_none_is_named(folder, mon
 
 @pytest.mark.parametrize("name", ("moon", "../local", "", 3, "local.toml"))
 def test_an_unknown_site_names_those_there_are(name):
-    with pytest.raises(ValueError, match=r"site=.* is unknown; accepted: None or one of 'local', 'openmpi'"):
+    with pytest.raises(ValueError, match=r"site=.* is unknown; accepted: None or one of 'hosts', 'local'"):
         cl.launch(2, site=name)
 
 
