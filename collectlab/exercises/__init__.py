@@ -12,6 +12,7 @@
 from importlib import import_module as _import_module
 
 __all__ = [
+    "arrival_order",
     "background",
     "counting",
     "decisions",
