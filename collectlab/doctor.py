@@ -75,7 +75,8 @@ def _two_ranks(what, site):
     size, _, library = tried.stdout.partition("\n")[0].rstrip(",").partition(" ")
     if size != "2":
         return replace(surroundings.other_mpi(library, site.cure), what=what)
-    return Finding(what, OK, f"{library}; {os.path.basename(words[0])} at {words[0]}")
+    launcher = next((word for word in words if "mpiexec" in os.path.basename(word)), words[0])
+    return Finding(what, OK, f"{library}; started by {launcher}")
 
 
 _TWO_RANKS = """

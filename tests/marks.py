@@ -36,9 +36,9 @@ class Mark:
         }  # fmt: skip
         found = []
         for pid, command in self.alive().items():
-            first = command.split(" ")[0]
-            program = "proxy" if "proxy" in first else "mpiexec" if "mpiexec" in first else "python"
-            if words[kind] in command and (program == kind or program == "python"):
+            first = command.partition("launcher.worker")[0] if "mpiexec" in command else command  # it names its ranks
+            kinds = [name for name, word in words.items() if word in first]
+            if kinds[-1:] == [kind]:
                 found.append(pid)
         return found
 

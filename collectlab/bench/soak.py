@@ -168,8 +168,8 @@ import collectlab as cl
 
 def works(ctx):
     end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        ctx.comm.allreduce(ctx.rank)
+    while ctx.comm.bcast(time.monotonic() < end):
+        pass
     return ctx.nranks
 
 def say(word):
@@ -256,7 +256,7 @@ def _processes(found, notebook):
             kinds["supervisor"].append(pid)
         elif program in ("hydra_pmi_proxy", "prted"):
             kinds["daemon"].append(pid)
-        elif program in ("mpiexec", "mpiexec.hydra", "mpirun", "prterun"):
+        elif program in ("mpiexec", "mpiexec.hydra", "mpirun", "prterun") or "launcher/mpiexec.py" in words:
             kinds["mpiexec"].append(pid)
         elif "launcher.worker" in words:
             workers.append(pid)

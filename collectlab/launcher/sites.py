@@ -1,6 +1,7 @@
 """Sites: how ranks are started on a machine. A site is a small file, launch/sites/NAME.toml, and not code.
 
-    command      the words that start `{n}` processes; those of a rank follow them
+    command      the words that start `{n}` processes; those of a rank follow them. {python} stands for the
+                 interpreter of the ranks, {launcher} for the folder of mpiexec.py
     rank         the variable in which each process finds its rank; of several, the first that is set
     local_rank   the variable, or variables, in which it finds its rank on its host
     needs        what there has to be, and how one gets it: the cure that is named when something of it is missing
@@ -132,7 +133,7 @@ def python(site):
     if not site.python:
         return sys.executable
     path = _filled_in(site, site.python)
-    why = _unfit(path) if os.access(path, os.X_OK) else "it was not found"
+    why = _unfit(path) if _executable(path) else "it was not found"
     if why:
         raise Lacking(site, f"{path}: {why}")
     return path
@@ -185,6 +186,10 @@ def hosts(site):
     return found
 
 
+def _executable(path):
+    return os.access(path, os.X_OK, effective_ids=True)  # by the rights that count when it is started
+
+
 def address(site):
     """Where ranks on other hosts reach this one, None where there are none. ValueError: see `network.reached_at`."""
     return network.reached_at(hosts(site)) if site.across else None
@@ -195,15 +200,18 @@ def command(site, nranks, arguments):
 
     Lacking when the site's launcher is not installed, or a host is unknown.
     """
-    interpreter, values = python(site), {"{n}": str(nranks)}
+    interpreter = python(site)
+    values = {"{n}": str(nranks), "{python}": interpreter, "{launcher}": os.path.dirname(os.path.abspath(__file__))}
     if site.across:
         values["{address}"] = address(site)
-    program, *words = (_filled_in(site, word) for word in site.command)
+    words = (_filled_in(site, word) for word in site.command)
     if site.hosts:
         values["{hosts}"] = _filled_in(site, site.hosts)
-    words = [functools.reduce(lambda text, name: text.replace(name, values[name]), values, word) for word in words]
+    program, *words = (
+        functools.reduce(lambda text, name: text.replace(name, values[name]), values, word) for word in words
+    )
     beside = os.path.join(os.path.dirname(interpreter), program)
-    found = beside if os.access(beside, os.X_OK) else shutil.which(program)
+    found = beside if _executable(beside) else shutil.which(program)
     if found is None:
         raise Lacking(site, f"{program} was not found")
     return [found, *words, interpreter, *arguments]
