@@ -20,9 +20,12 @@ __all__ = [
     "one_phase",
     "overlapping",
     "ownership",
+    "restart",
     "rings",
+    "sharded_optimizer",
     "three_collectives",
     "two_phases",
+    "uneven_blocks",
     "windows_and_signals",
 ]
 

@@ -1,0 +1,274 @@
+"""The exercises of notebook 11: a training step that shares its state, and what a rank holds meanwhile."""
+
+import numpy as np
+
+from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
+from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.layout import Partition
+from collectlab.sharding import Adam, Network, Task, mixed_precision, plan
+
+what_an_update_needs = Exercise(
+    "Which of these hold for Adam, which updates parameter i from gradient i and its own two state values "
+    "of i?",
+    expected=frozenset("bd"),
+    options={
+        "a": "a rank needs the whole summed gradient to update its slice of the parameters",
+        "b": "a rank needs the summed gradient of its own slice only",
+        "c": "every rank needs the whole optimizer state",
+        "d": "after the update, a rank needs the updated parameters of all slices for its next forward pass",
+        "e": "after the update, the gradients have to be gathered again",
+        "f": "each rank may update its slice with its own gradient, as the ranks agree in the end",
+    },
+    why="the update works element by element, and the forward pass reads every parameter.",
+    mistakes=(
+        takes("a", "Parameter i is updated from gradient i. What lies in other slices is not read."),
+        lacks("b", "Which part of the summed gradient does the update of one slice read?"),
+        takes("c", "The state of parameter i is read where parameter i is updated, and nowhere else."),
+        lacks(
+            "d",
+            "The forward pass multiplies by every weight, so the other slices have to come from their "
+            "owners.",
+        ),
+        takes(
+            "e",
+            "Gradients are used up by the update. What changed, and what the next step reads, are "
+            "parameters.",
+        ),
+        takes(
+            "f", "Each rank's gradient comes from its own samples. Without the sum the batch is not learned."
+        ),
+    ),
+)
+
+
+def _gradients(nranks):
+    return [np.arange(1, 8) * 10**rank for rank in range(nranks)]
+
+
+_START = 100_000
+
+
+def _new(xs, of_gradient=sum):
+    return _START - of_gradient(xs)
+
+
+def _own_slice_only(xs):
+    results, parts = [], Partition.uneven(xs[0].size, len(xs))
+    for rank in range(len(xs)):
+        params = np.full_like(xs[0], _START)
+        params[parts.slice(rank)] -= sum(xs)[parts.slice(rank)]
+        results.append(params)
+    return results
+
+
+def _short(xs):
+    results, block = [], xs[0].size // len(xs)
+    for _ in xs:
+        params = np.full_like(xs[0], _START)
+        params[: block * len(xs)] -= sum(xs)[: block * len(xs)]
+        results.append(params)
+    return results
+
+
+def _of_owner(xs):
+    parts = Partition.uneven(xs[0].size, len(xs))
+    return _START - np.concatenate([x[parts.slice(rank)] for rank, x in enumerate(xs)])
+
+
+sharded_step = ProgramExercise(
+    "x is this rank's gradient. Sum it over the ranks, update only this rank's slice of params, and hand "
+    "the slices round.",
+    inputs=_gradients,
+    expected=lambda xs: [_new(xs)] * len(xs),
+    ranks=(2, 3, 4, 1),
+    reserved={
+        "Allreduce": "the result is right, but Allreduce gives every rank the whole gradient. "
+        "Reduce-scatter it.",
+        "allreduce": "the result is right, but allreduce gives every rank the whole gradient. "
+        "Reduce-scatter it.",
+        "allgather": "allgather moves Python objects. Use Allgatherv, into params.",
+    },
+    required=("Reduce_scatter",),
+    why="each rank received one block of the gradient and updated one slice, and all have all parameters.",
+    mistakes=(
+        ProgramMistake(
+            "not gathered",
+            _own_slice_only,
+            "each rank has updated its own slice, and the others are still old. All-gather them into params.",
+        ),
+        ProgramMistake(
+            "own gradient",
+            lambda xs: [_START - x for x in xs],
+            "each rank has updated with its own gradient, so the models differ. Sum the gradients first.",
+        ),
+        ProgramMistake(
+            "owners' gradients",
+            lambda xs: [_of_owner(xs)] * len(xs),
+            "each slice was updated with its owner's gradient alone: nobody's was added to it.",
+        ),
+        ProgramMistake(
+            "gradients gathered",
+            lambda xs: [sum(xs)] * len(xs),
+            "that is the summed gradient. The parameters are to be returned, updated with it.",
+        ),
+        ProgramMistake(
+            "added",
+            lambda xs: [_START + sum(xs)] * len(xs),
+            "the gradient was added. The parameters go against it: params - gradient.",
+        ),
+        ProgramMistake(
+            "mean",
+            lambda xs: [_START - sum(xs) / len(xs)] * len(xs),
+            "the mean of the gradients was taken. Their sum is asked for.",
+        ),
+        ProgramMistake(
+            "end left out",
+            lambda xs: [found for found in _short(xs)],
+            "the last elements were never updated: the blocks are not equally long, see `parts.counts`.",
+        ),
+        ProgramMistake(
+            "nothing updated",
+            lambda xs: [np.full_like(x, _START) for x in xs],
+            "no parameter has changed.",
+        ),
+        ProgramMistake(
+            "twice",
+            lambda xs: [_START - 2 * sum(xs)] * len(xs),
+            "the gradient was subtracted twice.",
+        ),
+    ),
+)
+
+_TASK = Task(
+    Network(19, 20, 40), Adam(), batch=32, batches=1
+)  # 1,240 parameters, which 4 divides, in float64
+_PLANS = [plan(_TASK, strategy, 4) for strategy in ("replicated", "sharded_optimizer", "sharded_parameters")]
+_ARRAYS = {"parameters", *Adam.names}
+
+
+def _kept(found):
+    first = found.phases[0]
+    return sum(n for held in (first.retained, first.sharded) for of, n in held.items() if of in _ARRAYS)
+
+
+_KEPT = [_kept(found) for found in _PLANS]
+_ONE = 8 * _TASK.network.parameters
+
+kept_bytes = Exercise(
+    "1,240 parameters in float64, Adam, 4 ranks. How many bytes of parameters and optimizer state does a "
+    "rank keep from "
+    "step to step: replicated, with a sharded optimizer, with sharded parameters?",
+    expected=_KEPT,
+    of="bytes",
+    why="three arrays of 9,920 bytes; of two, and then of all three, only a quarter is kept.",
+    mistakes=(
+        Mistake("elements", [n // 8 for n in _KEPT], "Those are elements. A float64 takes 8 bytes."),
+        Mistake("float32", [n // 2 for n in _KEPT], "A float64 takes 8 bytes, not 4."),
+        Mistake(
+            "one state", [2 * _ONE, _ONE * 5 // 4, _ONE // 2], "Adam keeps two values for each parameter."
+        ),
+        Mistake(
+            "state only",
+            [2 * _ONE, _ONE // 2, _ONE // 2],
+            "That is the state. The parameters themselves are kept too.",
+        ),
+        Mistake(
+            "gradients too",
+            [4 * _ONE, _ONE * 7 // 4, _ONE],
+            "Gradients are made anew in each step, and are gone when it ends.",
+        ),
+        Mistake(
+            "all in quarters",
+            [_KEPT[0], _KEPT[2], _KEPT[2]],
+            "With a sharded optimizer the parameters stay whole on every rank.",
+        ),
+        Mistake(
+            "parameters in quarters",
+            [_KEPT[0], _ONE * 9 // 4, _KEPT[2]],
+            "It is the state that is in shards, not the rest.",
+        ),
+        Mistake(
+            "all ranks",
+            [4 * n for n in _KEPT],
+            "Those are the bytes of all four ranks together. One rank is asked for.",
+        ),
+    ),
+)
+
+_PHASES = tuple(phase.name for phase in _PLANS[2].phases)
+_NOT = {
+    "forward, hidden layer": "There the hidden layer's parameters are gathered, and no gradient is "
+    "there yet.",
+    "forward, output layer": "There a layer's parameters are gathered, and no gradient is there yet.",
+    "reduce-scatter, output layer": "By then the gathered parameters of the output layer have been released.",
+    "backward, hidden layer": "There the gradient is that of the smaller layer, and no parameters "
+    "are gathered for it.",
+    "reduce-scatter, hidden layer": "There the gradient is that of the smaller layer, and no "
+    "parameters are gathered.",
+    "update": "The update works on shards, and on a scratch that is shorter still.",
+}
+
+where_the_peak_is = Exercise(
+    "In which phase does a rank with sharded parameters hold most? The output layer has more parameters "
+    "than the hidden "
+    "one.",
+    expected=_PLANS[2].peak.name,
+    options=_PHASES,
+    why="there the gathered parameters of the larger layer, its whole gradient and the activations "
+    "are there at once.",
+    mistakes=tuple(Mistake(name, name, said) for name, said in _NOT.items()),
+)
+
+_MILLIONS = 8
+_MIXED = [round(nbytes * _MILLIONS) for nbytes in mixed_precision(4).values()]
+
+mixed_precision_megabytes = Exercise(
+    "8 million parameters in mixed precision, Adam, 4 ranks: how many MB (millions of bytes) does a rank "
+    "keep when "
+    "nothing is sharded, the optimizer's 12 bytes a parameter, gradients as well, parameters as well?",
+    expected=_MIXED,
+    of="MB",
+    why="8 times 16, then 4 + 12/4, 2 + 14/4 and 16/4: what is in shards is divided by the ranks.",
+    mistakes=(
+        Mistake(
+            "all in quarters",
+            [128, 32, 32, 32],
+            "Only what is sharded is divided. Weights and gradients stay whole at first.",
+        ),
+        Mistake(
+            "without the master copy",
+            [96, 48, 36, 24],
+            "The optimizer's 12 bytes have the float32 master copy in them: 4 + 4 + 4.",
+        ),
+        Mistake(
+            "without gradients",
+            [112, 40, 40, 28],
+            "Gradients are kept through the update: 2 bytes, whole or in shards.",
+        ),
+        Mistake("what is saved", [0, 72, 84, 96], "That is what is saved. What a rank keeps is asked for."),
+        Mistake(
+            "float32 weights as well",
+            [160, 88, 60, 40],
+            "The weights in float32 are the master copy, which is among the 12 bytes. Those that are "
+            "multiplied take 2.",
+        ),
+        Mistake(
+            "all in float32",
+            [128, 80, 56, 32],
+            "That is 4 + 4 + 8 bytes, all in float32: 16 as well, but less of them belong to the optimizer.",
+        ),
+        Mistake(
+            "shards only",
+            [128, 24, 28, 32],
+            "That is the part in shards. What stays whole has to be added.",
+        ),
+        Mistake(
+            "for 2 ranks",
+            [round(nbytes * _MILLIONS) for nbytes in mixed_precision(2).values()],
+            "That is for 2 ranks.",
+        ),
+        Mistake(
+            "all ranks", [4 * n for n in _MIXED], "That is on all four ranks together. One rank is asked for."
+        ),
+    ),
+)

@@ -1,0 +1,171 @@
+"""Programs that a learner may write for notebooks 10 to 12, on real ranks."""
+
+import numpy as np
+import pytest
+
+from collectlab.exercises import restart, sharded_optimizer, uneven_blocks
+from collectlab.layout import Partition
+
+# notebook 10: reduce-scatter in equal blocks
+
+
+def equal(fill=0, front=False, cut=True, own=False, less=0):
+    def program(ctx, x):
+        parts = Partition.padded(x.size, ctx.nranks)
+        padding = np.full(parts.padding, fill, x.dtype)
+        sent = np.concatenate([padding, x] if front else [x, padding])
+        block = np.empty(parts.counts[ctx.rank], x.dtype)
+        ctx.comm.Reduce_scatter_block(sent, block)
+        if own:
+            block = sent[parts.slice(ctx.rank)]
+        return block[: parts.data_counts[ctx.rank] - less] if cut else block
+
+    return program
+
+
+def the_whole_rounded_up(ctx, x):
+    count = -(-x.size // ctx.nranks)
+    sent, block = np.zeros(count * ctx.nranks, x.dtype), np.empty(count, x.dtype)
+    sent[: x.size] = x
+    ctx.comm.Reduce_scatter_block(sent, block)
+    return block[: max(0, min(count, x.size - ctx.rank * count))]
+
+
+def rounded_down(ctx, x):
+    block = np.empty(x.size // ctx.nranks, x.dtype)
+    ctx.comm.Reduce_scatter_block(x[: block.size * ctx.nranks].copy(), block)
+    return block
+
+
+def with_counts(ctx, x):
+    parts = Partition.uneven(x.size, ctx.nranks)
+    block = np.empty(parts.counts[ctx.rank], x.dtype)
+    ctx.comm.Reduce_scatter(x, block, recvcounts=parts.counts)
+    return block
+
+
+def summed_and_cut(partition):
+    def program(ctx, x):
+        total = np.empty_like(x)
+        ctx.comm.Allreduce(x, total)
+        return total[partition(x.size, ctx.nranks).slice(ctx.rank)]
+
+    return program
+
+
+def block_0(ctx, x):
+    total = ctx.comm.allreduce(x)
+    return total[: -(-x.size // ctx.nranks)]
+
+
+EQUAL = {
+    "padding returned": equal(cut=False),
+    "padded with ones": equal(fill=1, cut=False),
+    "cut off": rounded_down,
+    "padded in front": equal(front=True, cut=False),
+    "nothing reduced": equal(own=True),
+    "MPI's uneven blocks": lambda ctx, x: with_counts(ctx, x) if ctx.nranks > 3 else equal()(ctx, x),
+    "block 0": block_0,
+    "last element lost": equal(less=1),
+    "calls Reduce_scatter": with_counts,
+    "calls Allreduce": summed_and_cut(Partition.padded),
+}
+
+# notebook 11: a step that updates one slice
+
+
+def step(own=False, gather=True, sign=-1, mean=False, times=1, params_of=None):
+    def program(ctx, x):
+        params = np.full_like(x, 100_000)
+        parts = Partition.uneven(x.size, ctx.nranks)
+        mine, shard = parts.slice(ctx.rank), np.empty(parts.counts[ctx.rank], x.dtype)
+        ctx.comm.Reduce_scatter(x, shard, recvcounts=parts.counts)
+        if own:
+            shard = x[mine]
+        params = params / 1 if mean else params
+        params[mine] += sign * times * (shard / ctx.nranks if mean else shard)
+        if gather:
+            ctx.comm.Allgatherv(params[mine].copy(), [params, list(parts.counts)])
+        return params
+
+    return program
+
+
+def gradients(ctx, x):
+    parts = Partition.uneven(x.size, ctx.nranks)
+    shard, y = np.empty(parts.counts[ctx.rank], x.dtype), np.empty_like(x)
+    ctx.comm.Reduce_scatter(x, shard, recvcounts=parts.counts)
+    ctx.comm.Allgatherv(shard, [y, list(parts.counts)])
+    return y
+
+
+def end_left_out(ctx, x):
+    params, block = np.full_like(x, 100_000), x.size // ctx.nranks
+    shard, mine = np.empty(block, x.dtype), slice(ctx.rank * block, (ctx.rank + 1) * block)
+    ctx.comm.Reduce_scatter_block(x[: block * ctx.nranks].copy(), shard)
+    params[mine] -= shard
+    ctx.comm.Allgather(params[mine].copy(), params[: block * ctx.nranks])
+    return params
+
+
+def all_reduced(ctx, x):
+    total = np.empty_like(x)
+    ctx.comm.Allreduce(x, total)
+    return 100_000 - total
+
+
+STEP = {
+    "not gathered": step(gather=False),
+    "own gradient": lambda ctx, x: 100_000 - x,
+    "owners' gradients": step(own=True),
+    "gradients gathered": gradients,
+    "added": step(sign=1),
+    "mean": step(mean=True),
+    "end left out": end_left_out,
+    "nothing updated": lambda ctx, x: np.full_like(x, 100_000),
+    "twice": step(times=2),
+    "calls Allreduce": all_reduced,
+    "lacks Reduce_scatter": lambda ctx, x: 100_000 - sum(ctx.comm.bcast(x, root) for root in range(ctx.nranks)),
+}
+
+# notebook 12: the shard of this rank
+
+
+def shard(ctx, x):
+    return x.ravel()[Partition.uneven(x.size, ctx.nranks).slice(ctx.rank)]
+
+
+OWN = {
+    "dealt": lambda ctx, x: x[ctx.rank :: ctx.nranks].ravel(),
+    "its old shard": lambda ctx, x: x[min(ctx.rank, 3)],
+    "every so many elements": lambda ctx, x: x.ravel()[ctx.rank :: ctx.nranks],
+    "columns": lambda ctx, x: shard(ctx, x.T),
+    "cut off": lambda ctx, x: x.ravel()[ctx.rank * (24 // ctx.nranks) : (ctx.rank + 1) * (24 // ctx.nranks)],
+    "backwards": lambda ctx, x: x.ravel()[Partition.uneven(24, ctx.nranks).slice(ctx.nranks - 1 - ctx.rank)],
+    "everything": lambda ctx, x: x.ravel(),
+    "rows shared out": lambda ctx, x: np.array_split(x, ctx.nranks)[ctx.rank].ravel(),
+}
+
+CASES = (
+    (uneven_blocks.equal_blocks, (equal(), the_whole_rounded_up), EQUAL),
+    (sharded_optimizer.sharded_step, (step(),), STEP),
+    (restart.own_shard, (shard,), OWN),
+)
+
+
+@pytest.mark.parametrize(("exercise", "program"), [(e, p) for e, right, _ in CASES for p in right])
+def test_right_programs_pass(exercise, program):
+    assert exercise(program)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "mistake", "program"), [(e, *pair) for e, _, wrong in CASES for pair in wrong.items()], ids=str
+)
+def test_wrong_programs_are_recognised_by_what_they_return(exercise, mistake, program):
+    verdict = exercise(program)
+    assert not verdict and verdict.mistake == mistake, verdict
+
+
+def test_every_mistake_has_such_a_program():
+    for exercise, _, wrong in CASES:
+        assert {mistake.name for mistake in exercise.mistakes} <= set(wrong)
