@@ -7,7 +7,7 @@ from collectlab.launcher import sites
 from collectlab.launcher.glance import Follower
 from collectlab.launcher.ranks import MOST_RANKS, Ranks
 from collectlab.views.drawing import number_of
-from collectlab.views.live import MOST, Living, heading, set_markup, table
+from collectlab.views.live import MOST, Living, apart, heading, set_markup, table
 from collectlab.views.view import NotAccepted
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -181,20 +181,26 @@ class LaunchPanel(Living):
     def widget(self):
         """The ipywidgets widget, made when it is first asked for."""
         if self._widget is None:
-            import ipywidgets
-
-            self._inputs, rows = self._controls(ipywidgets)
-            for name, control in self._inputs.items():
-                control.observe(self._changed, "value")
-                control.collectlab_setting = name
-            self._caption, self._head, self._table = (ipywidgets.HTML() for _ in range(3))
-            self._widget = ipywidgets.VBox([*rows, self._caption, self._head, self._table])
-            self._glance = self.run and self.run.glance()
-            self._keep()
-            self._follow()
+            apart(self._make)
         return self._widget
 
+    def _make(self):
+        import ipywidgets
+
+        self._inputs, rows = self._controls(ipywidgets)
+        for name, control in self._inputs.items():
+            control.observe(self._changed, "value")
+            control.collectlab_setting = name
+        self._caption, self._head, self._table = (ipywidgets.HTML() for _ in range(3))
+        self._widget = ipywidgets.VBox([*rows, self._caption, self._head, self._table])
+        self._glance = self.run and self.run.glance()
+        self._keep()
+        self._follow()
+
     def _show(self):
+        apart(self._show_now)
+
+    def _show_now(self):
         with self._showing:
             if self._widget is None:
                 return

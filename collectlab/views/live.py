@@ -1,5 +1,6 @@
 """A run while it goes on: what each rank does, how far it is, and what it prints, with a button that ends it."""
 
+import contextvars
 import html
 import sys
 import threading
@@ -113,18 +114,21 @@ class LiveView(Living):
     def widget(self):
         """The ipywidgets widget. It follows the run, from a thread, until that is over or the view is closed."""
         if self._widget is None:
-            import ipywidgets
-
-            self._stop = self._button(ipywidgets, "Stop", self._end_run, "end this run, and its ranks with it")
-            self._head, self._table = ipywidgets.HTML(f"<span>{html.escape(self.name())}</span>"), ipywidgets.HTML()
-            row = [self._head] if self.run._ranks is None else [self._stop, self._head]
-            self._widget = ipywidgets.VBox([ipywidgets.HBox(row), self._table])
-            _open.add(self)
-            if self.run.status == "running":
-                self._follower = Follower(self.run, self._show_glance)
-            else:
-                self._show_glance(self.run.glance())
+            apart(self._make)
         return self._widget
+
+    def _make(self):
+        import ipywidgets
+
+        self._stop = self._button(ipywidgets, "Stop", self._end_run, "end this run, and its ranks with it")
+        self._head, self._table = ipywidgets.HTML(f"<span>{html.escape(self.name())}</span>"), ipywidgets.HTML()
+        row = [self._head] if self.run._ranks is None else [self._stop, self._head]
+        self._widget = ipywidgets.VBox([ipywidgets.HBox(row), self._table])
+        _open.add(self)
+        if self.run.status == "running":
+            self._follower = Follower(self.run, self._show_glance)
+        else:
+            self._show_glance(self.run.glance())
 
     def _show(self):
         pass  # it has no settings
@@ -157,8 +161,25 @@ def on_page(run):
 
 def in_notebook():
     """Whether this process is the kernel of a notebook."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def _shell():
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def apart(act):
+    """Call `act()`, so that the buttons of the widgets that it makes or changes work while a cell is executed.
+
+    ipykernel hands what a page says to a widget to the thread whose request made the widget speak last: that of the
+    cells, which has to finish its cell first. A widget that spoke without a request is heard in the thread that
+    JupyterLab keeps for widgets.
+    """
+    request = getattr(getattr(_shell(), "kernel", None), "_shell_parent", None)
+    here = contextvars.copy_context()
+    if request is not None:
+        here.run(request.set, {})
+    return here.run(act)
 
 
 def set_markup(widget, markup):

@@ -154,7 +154,8 @@ def test_64_real_ranks_stand_together(tmp_path, markup, wait_for):
         others = "ranks 0 to 39 and 41 to 63"
         wait_for(lambda: others in markup(widget) and "waiting in recv" in markup(widget), 60, lambda: markup(widget))
         text = view.text()
-        assert re.search(rf"{others}  waiting in Barrier(, for \d+ s)? +0% to 98%, median \d+%  \| rank 0: hello", text)
+        row = rf"{others}  waiting in Barrier(, for \d+ s)? +0% to 98%, median \d+%  \| rank 0: hello"
+        assert re.search(row, text), text
         assert len(text.splitlines()) == 4 and len(markup(widget)) < 2000
     wait_for(lambda: "ended" in markup(widget) or "stopped" in markup(widget))
     view.close()
