@@ -134,3 +134,50 @@ def test_floats_agree_among_the_ranks_and_up_to_rounding_with_all_reduce():
         assert both.tobytes() == first.tobytes()
         assert (np.abs(both - one) <= bound).all()
     assert (np.abs(total - np.sum(np.float64(xs), axis=0)) <= bound).all()
+
+
+class OnDevice:
+    """An array that MPI cannot read, as one of CuPy: it has to be brought to the host and back."""
+
+    def __init__(self, held):
+        self._held = held
+
+    size = property(lambda self: self._held.size)
+    dtype = property(lambda self: self._held.dtype)
+    shape = property(lambda self: self._held.shape)
+
+    def copy(self):
+        return OnDevice(self._held.copy())
+
+    def get(self):
+        return self._held.copy()
+
+    def set(self, values):
+        self._held[...] = values
+
+
+def on_a_device(ctx, partition):
+    """Whether each result is an array of the device, and its values."""
+    x = OnDevice(np.arange(partition.total - partition.padding) * 10**ctx.rank)
+    ctx.xp = type("xp", (), {"asarray": OnDevice})
+    block = collectives.reduce_scatter(ctx, x, partition)
+    found = [block, collectives.all_gather(ctx, block, partition), collectives.all_reduce(ctx, x)]
+    if not partition.padding:
+        y, z = OnDevice(np.zeros(block.shape, int)), OnDevice(np.zeros(x.shape, int))
+        collectives.reduce_scatter(ctx, x, partition, out=y)
+        collectives.all_gather(ctx, y, partition, out=z)
+        collectives.all_reduce(ctx, x, out=x)
+        found += [y, z, x]
+    return [type(one).__name__ for one in found], [one.get() for one in found]
+
+
+@pytest.mark.parametrize("partition", [Partition.uneven(7, 3), Partition.equal(6, 3), Partition.padded(7, 3)])
+def test_arrays_of_a_device_go_by_the_host_and_come_back(partition):
+    run = cl.run(on_a_device, partition, ranks=3, device="cpu")
+    assert run.ok, run.report()
+    for rank, (kinds, values) in enumerate(run.results):
+        assert set(kinds) == {"OnDevice"}
+        total = np.arange(partition.total - partition.padding) * 111
+        for block, whole, again in zip(values[::3], values[1::3], values[2::3], strict=True):
+            assert block.tolist() == total[partition.slice(rank)].tolist()
+            assert whole.tolist() == again.tolist() == total.tolist()
