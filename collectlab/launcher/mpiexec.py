@@ -18,6 +18,7 @@ class Ranks:
     def __init__(self, n, words):
         self.n, self.left = n, n
         self.kept = {"PMI_process_mapping": f"(vector,(0,1,{n}))"}  # one host, and all ranks on it
+        self.name = f"ranks_{os.urandom(8).hex()}"  # MPICH names its shared memory after it
         self.waiting, self.parts = [], {}  # those in a barrier; what each has sent of an unfinished line
         self.code = 0
         self.selector = selectors.DefaultSelector()
@@ -73,7 +74,7 @@ class Ranks:
         elif op == "get_appnum":
             answer = "appnum appnum=0"
         elif op == "get_my_kvsname":
-            answer = "my_kvsname kvsname=ranks"
+            answer = f"my_kvsname kvsname={self.name}"
         elif op == "put":
             self.kept[said["key"]] = line.partition(" value=")[2]
             answer = "put_result rc=0 msg=success"
