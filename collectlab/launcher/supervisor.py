@@ -237,6 +237,8 @@ class Supervisor:
             if not self._ready():
                 self._end("failed", {"kind": "twice", "rank": number})
             return
+        if not self.key_file and not any(other.signed_in for other in self.ranks):
+            network.confine(self.process.pid)
         rank.signed_in.add(who)
         if who == "rank":
             rank.home, rank.host = home, message["host"]
