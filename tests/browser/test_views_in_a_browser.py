@@ -1,0 +1,255 @@
+"""Each view in JupyterLab, used with mouse and keys: it then says and shows what it does in this process."""
+
+import numpy as np
+import pytest
+
+from collectlab import cost, kernels, layout, simulate, views
+
+pytestmark = pytest.mark.needs("browser")
+
+SETUP = """import numpy as np
+
+from collectlab import cost, kernels, layout, simulate, views
+
+xs = [np.arange(4) + 10 * rank for rank in range(4)]
+run = simulate(kernels.two_phase.all_reduce, np.arange(8.0), ranks=4)
+cards = [kernels.two_phase.all_reduce_cost(4, 8, 8, rank) for rank in range(4)]
+"""
+STEPPED = {
+    "ownership": "views.ownership(['reduce_scatter', 'all_gather'], xs, step=0)",
+    "arrivals": "views.arrivals(run, step=0)",
+    "traffic": "views.traffic(run, cards, step=0)",
+    "kernel_player": "views.kernel_player(run, cards)",
+}
+SET = {
+    "payload_counter": "views.payload_counter()",
+    "rank_map": "views.rank_map(layout.RankMap(['gpu0', 'gpu1']), layout.Partition.equal(8, 2))",
+    "cost_explorer": "views.cost_explorer()",
+}
+SOURCES = STEPPED | SET
+EVERY_VIEW = pytest.mark.parametrize("name", SOURCES)
+EVERY_STEPPED_VIEW = pytest.mark.parametrize("name", STEPPED)
+
+
+class Shown:
+    """A view on the page, beside the same view in this process, to which the test does the same."""
+
+    def __init__(self, cell, view):
+        self.cell, self.view, self.page = cell, view, cell.page
+        self.image = cell.locator(".widget-image")
+        self.caption = cell.locator(".widget-html p")
+        self.words = cell.locator(".widget-html pre")
+
+    def button(self, name):
+        return self.cell.get_by_role("button", name=name, exact=True)
+
+    def field(self, name):
+        return self.cell.get_by_label(name, exact=True)
+
+    def agrees(self, expect):
+        """The caption is the view's, and the picture is drawn, and named by it."""
+        expect(self.caption).to_have_text(self.view.caption())
+        expect(self.image).to_have_attribute("title", self.view.caption())
+        self.image.evaluate("image => image.decode()")
+        assert self.image.evaluate("image => image.naturalWidth") == self.view.WIDTH
+
+
+@pytest.fixture(scope="module")
+def tab(course, opened):
+    """The notebook with every view, run to its end."""
+    tab = opened(course.write("views.ipynb", [SETUP, *SOURCES.values()]))
+    tab.run_all()
+    return tab
+
+
+@pytest.fixture(scope="module")
+def expect(chromium):
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=20_000)
+    return expect
+
+
+@pytest.fixture
+def shown(tab, expect):
+    """Finds a view on the page, in its first state."""
+    namespace = {"np": np, "cost": cost, "kernels": kernels, "layout": layout, "simulate": simulate, "views": views}
+    exec(SETUP, namespace)
+
+    def find(name):
+        place = 1 + list(SOURCES).index(name)
+        view = Shown(tab.cells.nth(place), eval(SOURCES[name], namespace))
+        view.cell.scroll_into_view_if_needed()
+        if name in STEPPED:
+            if view.button("Reset").is_enabled():
+                view.button("Reset").click()
+            view.agrees(expect)
+        return view
+
+    return find
+
+
+def press(page, name, key="Enter"):
+    """Go to the button with the tabulator key, as somebody without a mouse does, and press it."""
+    for _ in range(20):
+        if page.evaluate("document.activeElement.textContent") == name:
+            return page.keyboard.press(key)
+        page.keyboard.press("Tab")
+    pytest.fail(f"the tabulator key does not lead to {name!r}")
+
+
+def test_every_cell_shows_its_view(tab, expect):
+    expect(tab.page.locator(".widget-image")).to_have_count(len(SOURCES))
+    assert tab.errors == [] and tab.faults == []
+
+
+@EVERY_VIEW
+def test_caption_and_picture(shown, expect, name):
+    shown(name).agrees(expect)
+
+
+@EVERY_STEPPED_VIEW
+def test_stepping_with_the_mouse(shown, expect, name):
+    it = shown(name)
+    pictures = {it.image.get_attribute("src")}
+    for label, n in (("Step", 1), ("Step", 1), ("Back", -1)):
+        it.button(label).click()
+        it.view.step(n)
+        it.agrees(expect)
+        pictures.add(it.image.get_attribute("src"))
+    assert len(pictures) == 4
+    it.button("Reset").click()
+    it.view.set(step=0)
+    it.agrees(expect)
+    expect(it.button("Back")).to_be_disabled()
+
+
+@EVERY_STEPPED_VIEW
+def test_stepping_with_the_keys(shown, expect, name):
+    it = shown(name)
+    it.cell.locator(".jp-InputPrompt").click()  # the cell is chosen, nothing in it has the focus
+    it.caption.click()
+    press(it.page, "Step")
+    it.view.step()
+    it.agrees(expect)
+    press(it.page, "Step", "Space")
+    it.view.step()
+    it.agrees(expect)
+    it.field("state").focus()
+    it.page.keyboard.press("ArrowDown")
+    it.page.keyboard.press("Enter")
+    it.view.step(-1)
+    it.agrees(expect)
+
+
+@EVERY_STEPPED_VIEW
+def test_play_goes_on_to_the_last_state(shown, expect, name):
+    it = shown(name)
+    it.field("state").fill(str(it.view.last - 1))
+    it.page.keyboard.press("Enter")
+    it.view.set(step=it.view.last - 1)
+    it.agrees(expect)
+    it.button("Play").click()
+    it.view.step()
+    it.agrees(expect)
+    expect(it.button("Play")).to_be_visible()
+    expect(it.button("Step")).to_be_disabled()
+
+
+@EVERY_VIEW
+def test_the_picture_in_words(shown, expect, name):
+    it = shown(name)
+    expect(it.words).to_have_count(0)
+    it.cell.locator(".widget-image").click()
+    press(it.page, "The picture in words")
+    assert it.words.text_content() == it.view.text()
+    it.button("The picture in words").click()
+    expect(it.words).to_have_count(0)
+
+
+def test_the_player_goes_to_the_next_barrier(shown, expect):
+    it = shown("kernel_player")
+    it.button("Next barrier").click()
+    it.view.next_barrier()
+    it.agrees(expect)
+
+
+def test_the_payload_counter_with_the_keys(shown, expect):
+    it = shown("payload_counter")
+    it.field("elements").fill("64")
+    it.page.keyboard.press("Tab")
+    it.view.set(elements=64)
+    it.agrees(expect)
+    it.field("library").focus()
+    for key in ("Space", "ArrowDown", "Enter"):  # JupyterLab takes an arrow for itself while the list is shut
+        it.page.keyboard.press(key)
+    libraries = it.field("library").locator("option").all_text_contents()
+    it.view.set(library=libraries[libraries.index(it.view.settings["library"]) + 1])
+    it.agrees(expect)
+
+
+def test_what_is_not_accepted_is_said_and_the_field_goes_back(shown, expect):
+    it = shown("cost_explorer")
+    before = it.field("ranks").input_value()
+    it.field("ranks").fill("-3")
+    it.page.keyboard.press("Enter")
+    expect(it.cell.get_by_role("alert")).to_contain_text("Not accepted.")
+    assert it.field("ranks").input_value() == before
+    it.field("ranks").fill("16")
+    it.page.keyboard.press("Enter")
+    it.view.set(nranks=16)
+    it.agrees(expect)
+
+
+def test_two_ranks_swap_their_places(shown, expect):
+    it = shown("rank_map")
+    it.button("Swap").click()
+    it.view.swap(0, 1)
+    it.agrees(expect)
+
+
+# How it looks
+
+LOOKS = [(theme, size) for theme in ("Light", "Dark") for size in ((1400, 900), (1000, 700))]
+# The parts of a widget that reach over their edge, or that others cover
+CUT = """cell => {
+    const root = cell.querySelector(".jp-OutputArea-output .jupyter-widgets"), edge = root.getBoundingClientRect();
+    const parts = [root, ...root.querySelectorAll(".jupyter-widgets, button, input, select, img")];
+    return parts.filter(part => part.getBoundingClientRect().width)
+        .filter(part => part.getBoundingClientRect().right > edge.right + 1
+            || (part.tagName != "INPUT" && part.scrollWidth > part.clientWidth + 1 && part.clientWidth))
+        .map(part => part.className + " " + part.textContent.slice(0, 40));
+}"""
+
+
+@pytest.fixture(scope="module", params=LOOKS, ids=lambda look: f"{look[0]}-{look[1][0]}")
+def look(request, tab):
+    theme, (width, height) = request.param
+    tab.page.set_viewport_size({"width": width, "height": height})
+    if theme not in tab.page.locator("body").get_attribute("data-jp-theme-name"):
+        tab.menu("Settings", "Theme", f"JupyterLab {theme}")
+        tab.page.wait_for_selector(f"body[data-jp-theme-name='JupyterLab {theme}']", state="attached")
+    return f"{theme.lower()}-{width}"
+
+
+def test_nothing_is_cut_off(look, tab, shown, shots):
+    cut = {}
+    for name in SOURCES:
+        it = shown(name)
+        if name in STEPPED:
+            it.button("Step").click()
+        cut[name] = it.cell.evaluate(CUT)
+        it.cell.screenshot(path=shots / f"view-{name}-{look}.png")
+    tab.page.screenshot(path=shots / f"page-{look}.png")
+    assert {name: parts for name, parts in cut.items() if parts} == {}
+
+
+def test_no_rule_of_accessibility_is_broken_seriously(look, tab, shown):
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown("kernel_player").button("The picture in words").click()
+    found = Axe().run(tab.page, context=".jp-OutputArea-output .jupyter-widgets").response["violations"]
+    shown("kernel_player").button("The picture in words").click()
+    grave = [(rule["id"], node["html"]) for rule in found for node in rule["nodes"]
+             if rule["impact"] in ("serious", "critical")]  # fmt: skip
+    assert grave == []
