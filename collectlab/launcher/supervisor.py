@@ -316,7 +316,7 @@ class Supervisor:
                 self._next()
         elif how["state"] == "returned":
             pass
-        elif all(states) and "lost" not in states:
+        elif all(states) and "lost" not in states and self._ready():
             self._fail()
         elif self.deadline is None or self.deadline[1] not in (self._on_settled, self._collapse):
             self.failed = time.monotonic()
@@ -325,7 +325,8 @@ class Supervisor:
     def _on_settled(self):
         seen = self._seen()
         busy = any(not self.ranks[number].end and not rank["where"]["inside"] for number, rank in seen.items())
-        if busy and time.monotonic() < self.failed + SETTLE_MOST:
+        silent = not self._ready() and not any(self.output)  # why ranks do not start, the launcher has yet to hand on
+        if (busy or silent) and time.monotonic() < self.failed + SETTLE_MOST:
             self.deadline = (time.monotonic() + SETTLE / 5, self._on_settled)
         else:
             self._fail()

@@ -41,7 +41,7 @@ def mark(tmp_path, monkeypatch):
     wait_for(own_gone, 10, lambda: f"left: {left}")
     assert not os.listdir(tmp_path / "tmp")
     if (tmp_path / "runs").is_dir():
-        kinds = ("spec.json", "status.json", "program", "mine", "log", "result", "events")
+        kinds = ("spec.json", "status.json", "program", "mine", "log", "result", "events", "clock")
         for path in (tmp_path / "runs").glob("*/*"):
             name, _, rank = path.name.partition(".")
             assert path.name in kinds or (name in kinds and rank.isdigit()), f"left half-written: {path}"
