@@ -12,7 +12,10 @@ import html
 
 from collectlab.views.drawing import Drawing
 
-# What is too wide can be scrolled, also with the keys
+READABLE = 860  # pixels; a narrower page scrolls the picture
+
+_SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
+# what is too wide can be scrolled, also with the keys
 _WORDS = "<pre tabindex='0' style='overflow-x: auto'>{}</pre>"
 
 
@@ -122,13 +125,14 @@ class View:
                 control.observe(self._changed, "value")
                 control.collectlab_setting = name
             self._image = ipywidgets.Image(
-                format="png", layout={"max_width": "100%", "object_fit": "contain"}
+                format="png", layout={"max_width": "100%", "min_width": f"{READABLE}px", "object_fit": "contain"}
             )
             # ipywidgets shows no tooltip, and so gives an image no name, where there is no description
             self._image.add_traits(description=traitlets.Unicode("").tag(sync=True))
             self._caption = ipywidgets.HTML()
             self._words_button = ipywidgets.ToggleButton(
-                description="The picture in words", tooltip="shows or hides the text form", layout={"width": "auto"}
+                description="The picture in words", tooltip="shows or hides the text form",
+                layout={"width": "auto", "align_self": "flex-start"},
             )
             self._words_button.observe(lambda _: self._say(), "value")
             self._in_words = ipywidgets.HTML()
@@ -152,7 +156,7 @@ class View:
             except ValueError as error:  # the control goes back, and the reason stands where the caption was
                 self._show()
                 said = html.escape(getattr(error, "plain", str(error)))
-                self._caption.value = f"<p role='alert'><b>Not accepted.</b> {said}</p>"
+                self._caption.value = _SAID.format("role='alert'", f"<b>Not accepted.</b> {said}")
 
     def _show(self):
         """Bring controls, picture and words in line with the settings."""
@@ -167,7 +171,7 @@ class View:
         self._image.value = self._drawing.png()
         caption = self.caption()
         self._image.tooltip = caption
-        self._caption.value = f"<p aria-live='polite'>{html.escape(caption)}</p>"
+        self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._say()
 
     def _say(self):
@@ -215,7 +219,8 @@ class SteppedView(View):
     def _step_controls(self, widgets):
         # ipywidgets' sliders and its Play have no name that a screen reader could say
         now = widgets.BoundedIntText(
-            self._settings["step"], min=0, max=self.last, description="state", layout={"width": "160px"}
+            self._settings["step"], min=0, max=self.last, description="state", layout={"width": "120px"},
+            style={"description_width": "initial"},
         )
         reset = self._button(widgets, "Reset", lambda _: self.set(step=0), "back to the first state")
         back = self._button(widgets, "Back", lambda _: self.step(-1), "one state back")

@@ -59,7 +59,7 @@ def tab(course, opened):
 @pytest.fixture
 def hung(course, tab, expect):
     """The second cell runs, on ranks that wait for ever: the cells."""
-    first, second, third = tab.cells.all()
+    first, second, third = map(tab.cells.nth, range(3))  # to run the last one adds another
     run(tab, first)
     run(tab, second)
     wait_for(lambda: len(course.mark.pids("worker")) >= 3, 30)
