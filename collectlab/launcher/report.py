@@ -28,6 +28,8 @@ def text(spec, status, waits=(), told=()):
     lines += _others(ranks, told, ended=status["status"] not in ("done", "running"))
     if status["status"] not in ("done", "running"):
         lines.append(_afterwards(cause, spec, first and ranks.index(first)))
+    if status["status"] == "done":
+        lines += _sharing(status)
         lines += _launcher_output(cause) + _cures(cause)
     return "\n".join(lines)
 
@@ -195,6 +197,19 @@ def _disagreement(ranks):
 
 def _too_long(ranks):
     """The message that was longer than the buffer of the rank that received it."""
+
+
+def _sharing(status):
+    """The hosts on which there are fewer cores than ranks, of a run that is over."""
+    hosts = {}
+    for place, cores in zip(status.get("places", ()), status.get("cores", ()), strict=False):
+        if place and cores:
+            hosts.setdefault(place["host"], []).append(cores)
+    few = {host: (max(cores), len(cores)) for host, cores in hosts.items() if len(cores) > max(cores)}
+    return [
+        f"{ranks} ranks on {n} core{'s' * (n > 1)}{f' of {host}' * (len(hosts) > 1)}: they share"
+        for host, (n, ranks) in few.items()
+    ]
     for rank, receiver in enumerate(ranks):
         call = receiver.get("where") or {}
         if receiver["state"] != "raised" or call.get("call") not in ("Recv", "Sendrecv") or call["peer"] is None:

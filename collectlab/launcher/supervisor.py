@@ -39,6 +39,7 @@ class Rank:
     def __init__(self):
         self.home = self.host = self.place = None  # home: the Host or Kept through which it is reached
         self.signed_in = set()
+        self.cores = None  # how many it may use
         self.end = None  # how the present run ended here: a dict, or None while it goes on
 
 
@@ -300,6 +301,7 @@ class Supervisor:
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
         for rank in self.ranks:
             rank.end = None
+            rank.cores = message["cores"]
         self._tell_all(op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
 
     def _settle(self, rank, how):
@@ -490,6 +492,7 @@ class Supervisor:
         return seen
 
     def _end_other_hosts(self):
+            "cores": [rank.cores for rank in self.ranks],
         """Let the keepers end what is on their hosts; returns the names of those that do not say that it is done."""
         for there in self.kept:
             there.hang_up()

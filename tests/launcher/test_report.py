@@ -186,6 +186,19 @@ def test_what_may_be_at_fault_is_said_with_its_cure_and_only_when_ranks_did_not_
     assert "doctor" not in told([raised()])
 
 
+@pytest.mark.parametrize(
+    ("hosts", "cores", "lines"),
+    [("aaaa", [2] * 4, ["4 ranks on 2 cores: they share"]), ("aaaa", [4] * 4, []),
+     ("aa", [1, 1], ["2 ranks on 1 core: they"]), ("aab", [1, 1, 1], ["2 ranks on 1 core of a: they share"]), ("a", [None], [])],
+)  # fmt: skip
+def test_ranks_that_share_cores_are_told_so_once(hosts, cores, lines):
+    ranks = [{"state": "returned"}] * len(hosts)
+    value = {"status": "done", "cause": None, "seconds": 1.0, "ranks": ranks, "cores": cores}
+    said = report.text({"program": "mean"}, {**value, "places": [{"host": host} for host in hosts]})
+    assert said.count("share") == len(lines) and all(line in said for line in lines)
+    assert "share" not in told([raised()])
+
+
 def test_what_is_left_alive_is_said():
     assert "still alive after the kill: process 5;" in told([raised()], left=[5])
     assert "still alive after the kill: processes 5, 7 and 9" in told([raised()], left=[5, 7, 9])
