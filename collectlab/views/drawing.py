@@ -118,9 +118,11 @@ class Drawing(Shapes):
         for key, strokes in self._lines.items():
             points = np.array(strokes, float).reshape(-1, 2)
             self._patch((*key, "line")).set_path(Path(points, np.tile(_BOX[:2], len(strokes))))
-        drawn = {*self._paths, *((*key, "line") for key in self._lines)}
+        # in a layer, what this picture began with lies below, whatever an earlier picture began with
+        drawn = {key: at for at, key in enumerate([*self._paths, *((*key, "line") for key in self._lines)])}
         for key, patch in self._patches.items():
             patch.set_visible(key in drawn)
+            patch.set_zorder(key[0] + drawn.get(key, 0) / 1e4)
         for key, pool in self._labels.items():
             for number, artist in enumerate(pool):
                 artist.set_visible(number < self._used.get(key, 0))

@@ -136,7 +136,7 @@ class LanesPicture:
                 continue
             self.drawing.box(x, _TOP - 4, 0.8, y - _TOP + 8, face="#c4c4c4", layer=0)
             word = "0" if number == 0 else seconds_of(t)
-            if left - 1 <= x and x + width_of(word, 8) / 2 <= right:
+            if left - 1 <= x <= right + 1:
                 self.drawing.label(x, y + 14, word, 8, colour=palette.QUIET, align="center")
         if edges[-1] > self.spans.last and self.open:
             x = x_of(self.spans.last)

@@ -16,6 +16,7 @@ MEANS = {
     "temporary": "gone at the end of the phase",
 }
 MOST = 24  # phases that are drawn one by one
+MOST_LINES = 129  # of the table: 64 phases, what lies between them, and the head
 NOT = "A figure between phases is not a peak: the temporary buffers of a phase exist only inside it."
 PLAN = "Bytes of the buffers that were named: not what an allocator reserves for them, and no traffic."
 UNNAMED = "bytes"  # the label of an amount that has none
@@ -66,7 +67,9 @@ def memory_timeline(phases, name="one step", *, who="one rank", budget=None, ste
 class MemoryTimeline(SteppedView):
     """The view that `memory_timeline` returns. Its one setting is `step`, the phase that is picked out.
 
-    phases  a list of Phase     between  bytes held between each phase and the next: a list, one shorter
+    phases   a list of Phase
+    between  bytes held between each phase and the next: a list, one shorter
+    peak     (number of the first phase that holds most, counted from 1; its bytes)
     """
 
     def __init__(self, phases, name, who, budget, step):
@@ -75,14 +78,10 @@ class MemoryTimeline(SteppedView):
         self.phases = [_phase(number, phase) for number, phase in enumerate(phases, 1)]
         self.between = [_kept(a, b) for a, b in pairwise(self.phases)]
         self.name, self.who = str(name), str(who)
+        totals = [phase.total for phase in self.phases]
+        self.peak = totals.index(max(totals)) + 1, max(totals)
         self.budget = None if budget is None else _bytes("memory_timeline(budget)", budget)
         super().__init__(step=self.peak[0] if step is None else step)
-
-    @property
-    def peak(self):
-        """(number of the first phase that holds most, counted from 1; its bytes)."""
-        most = max(phase.total for phase in self.phases)
-        return next(n for n, phase in enumerate(self.phases, 1) if phase.total == most), most
 
     @property
     def last(self):
@@ -128,6 +127,8 @@ class MemoryTimeline(SteppedView):
             rows.append((">" * (number == self._settings["step"]), f"{number} {phase.name}", *cells, mark))
             if number < self.last:
                 rows.append(("", "  between", "", "", "", f"{self.between[number - 1]:,}", ""))
+        if len(rows) > MOST_LINES:
+            rows[MOST_LINES:] = [("", f"... and {self.last - MOST_LINES // 2} more phases", *[""] * 5)]
         parts = []
         for number, phase in enumerate(self.phases, 1):
             held = [f"{label} {size:,}" for kind in KINDS for label, size in getattr(phase, kind).items()
@@ -135,7 +136,8 @@ class MemoryTimeline(SteppedView):
             parts += [f"  {number} {phase.name}: {', '.join(held)}"] * bool(held)
         meant = [f"{kind}: {MEANS[kind]}" for kind in KINDS]
         title = f"memory of {self.who}: {self.name}, in bytes"
-        lines = [title, self.caption(), "", *table(rows, "<<>>>><"), "", *parts, *meant, self.verdict(), NOT, PLAN]
+        head = [title, self.caption(), "", *table(rows, "<<>>>><"), "", *parts[: MOST_LINES // 2]]
+        lines = [*head, *meant, self.verdict(), NOT, PLAN]
         return "\n".join(lines)
 
     # As a picture

@@ -2,6 +2,9 @@
 
 The colours are those of Okabe and Ito (2008), which people with each common kind of colour blindness tell
 apart, with grey in the place of black. Sixteen ranks have sixteen hatches; a rank's number stands beside them.
+
+A picture stands on opaque paper of its own, so it is the same in a light and in a dark JupyterLab, on paper and in a
+slide; what is written around it has no colour of its own, and takes that of the page.
 """
 
 from functools import cache

@@ -10,6 +10,7 @@ import pytest
 
 from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
+from collectlab.trace import Event, Trace
 
 XS = [np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])]
 PAGE = 4096  # bytes, at least
@@ -50,11 +51,35 @@ def step_traffic():
     return view, lambda n: view.step(1 if n % 4 < 2 else -1)
 
 
+def step_lanes():
+    events = [Event("load", n % 3, 0, "w", began=n + 1.0, ended=n + 2.0) for n in range(60)]
+    events += [Event("wait", rank, 0, "s", row=0, began=70.0 + rank, ended=80.0) for rank in range(3)]
+    view = views.lanes(Trace(3, events), step=1)
+    return view, lambda n: view.set(zoom=n % 2 == 0, step=n % 3 + 1)
+
+
+def step_memory_timeline():
+    phases = [{"name": f"phase {n}", "retained": n, "sharded": 5, "temporary": n % 3} for n in range(6)]
+    view = views.memory_timeline(phases, step=2)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
+def step_modular_lab():
+    view = views.modular_lab(8, 3, step=2)
+    return view, lambda n: view.set(a=1 + 2 * (n % 2), step=n % 8, residue=str(n % 8))
+
+
+def step_side_by_side():
+    both = (views.kernel_player(simulate(kernels.mesh.all_reduce, np.arange(4.0), ranks=2)) for _ in range(2))
+    view = views.side_by_side(*both, step=5)
+    return view, lambda n: view.step(1 if n % 4 < 2 else -1)
+
+
 EVERY_VIEW = pytest.mark.parametrize(
     "start",
     [
-        step_arrivals, step_cost_explorer, step_kernel_player, step_ownership, step_payload_counter, step_rank_map,
-        step_traffic,
+        step_arrivals, step_cost_explorer, step_kernel_player, step_lanes, step_memory_timeline, step_modular_lab,
+        step_ownership, step_payload_counter, step_rank_map, step_side_by_side, step_traffic,
     ],
 )
 

@@ -55,7 +55,8 @@ def test_both_make_the_same_step_and_one_that_is_over_stays():
         view.set(step=step)
         assert [p.settings["step"] for p in view.players] == [min(step, one.last), step]
         for shown, alone in zip(view.players, (one, two), strict=True):
-            assert shown.text() == alone.alike().set(step=shown.settings["step"]).text() and shown.text() in view.text()
+            assert shown.text() == alone.alike().set(step=shown.settings["step"]).text()
+            assert shown.text() in view.text()
     assert one.settings["step"] == two.settings["step"] == 0  # the players that were given are left alone
 
 
@@ -127,8 +128,8 @@ def test_bad_input_names_the_argument():
 
 def test_the_witness_is_a_run_in_which_the_race_does_harm():
     want = X * 3
-    given = cl.simulate(broken, X, ranks=3)
-    assert all(np.array_equal(y, want) for y in given.results)  # this run was lucky
+    runs = (cl.simulate(broken, X, ranks=3, schedule=schedule) for schedule in range(500))
+    given = next(run for run in runs if all(np.array_equal(y, want) for y in run.results))  # a lucky one
     view = views.kernel_player(given).set(witness=True)
     replayed = cl.simulate(broken, X, ranks=3, schedule=view.witness.schedule)
     assert not all(np.array_equal(y, want) for y in replayed.results)

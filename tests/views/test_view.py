@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import io
+import re
 import html
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.text import Text
+from PIL import Image
 
 from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
@@ -126,6 +129,36 @@ def test_nothing_of_the_last_picture_stays():
         one.box(5, 5, 20, 20, "#00ff00")
         one.label(60, 20, "new")
     assert drawing.png() == fresh.png()
+
+
+def test_what_was_drawn_before_does_not_decide_what_lies_on_top():
+    again, fresh = Drawing(200), Drawing(200)
+    again.begin(60)
+    again.box(10, 10, 50, 30, "#00ff00")  # this one came first
+    again.box(30, 20, 50, 30, "#ff0000")
+    again.png()
+    for one in (again, fresh):
+        one.begin(60)
+        one.box(30, 20, 50, 30, "#ff0000")
+        one.box(10, 10, 50, 30, "#00ff00")
+        one.arrow((5, 5), (190, 50), line=2)
+    assert again.png() == fresh.png()
+    figure = fresh.finish()
+    figure.canvas.draw()
+    assert tuple(np.asarray(figure.canvas.buffer_rgba())[25, 35, :3]) == (0, 255, 0)
+
+
+def test_pictures_stand_on_paper_of_their_own_and_widgets_take_the_colours_of_the_page(markup):
+    """So both can be read in a light and in a dark JupyterLab."""
+    view = ownership()
+    picture = Image.open(io.BytesIO(view.png())).convert("RGBA")
+    assert picture.getpixel((0, 0)) == (255, 255, 255, 255) and picture.getextrema()[3] == (255, 255)
+    assert view.figure().get_facecolor() == (1, 1, 1, 1)
+    widget = view.widget()
+    view._words_button.value = True
+    view._inputs["step"].value = 0
+    assert not re.search(r"color|background|#[0-9a-f]{3}", markup(widget))
+    view.close()
 
 
 def test_fitting_takes_the_longest_that_fits_and_cuts_the_last():
