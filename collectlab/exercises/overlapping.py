@@ -7,7 +7,7 @@ from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
 from collectlab.exercises.on_plans import PlanExercise, PlanMistake
 from collectlab.exercises.on_ranks import ProgramMistake
 
-_A, _B = np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])
+_A, _B = np.array([2, 4, 6, 8]), np.array([10, 20, 30, 40])
 _SUM = semantics.all_reduce([_A, _B])[0]
 _SHARDS = semantics.reduce_scatter([_A, _B])
 
@@ -41,26 +41,26 @@ edges = Exercise(
 )
 
 updated_too_soon = Exercise(
-    "Rank 0 has the gradient [1, 2, 3, 4], rank 1 [10, 20, 30, 40]. The shards begin as zeros. On both ranks "
+    "Rank 0 has the gradient [2, 4, 6, 8], rank 1 [10, 20, 30, 40]. The shards begin as zeros. On both ranks "
     "the shard is halved at once, and the reduce-scatter writes its result only after that. What does rank 1 gather?",
-    expected=_SUM.astype(float),
+    expected=_SUM,
     why="zeros were halved, then the sum was written over them: what is gathered is the sum, not halved.",
     mistakes=(
-        Mistake("as it should be", _SUM / 2, "That is the right result. But the halving came before the sum was "
+        Mistake("as it should be", _SUM // 2, "That is the right result. But the halving came before the sum was "
         "there."),
-        Mistake("zeros", np.zeros(4), "Zeros were halved, but the reduction wrote its result after that."),
-        Mistake("quartered", _SUM / 4, "It is halved once, and too soon."),
-        Mistake("its own", _B / 2, "The reduction adds both gradients, late as it is."),
+        Mistake("zeros", np.zeros(4, int), "Zeros were halved, but the reduction wrote its result after that."),
+        Mistake("quartered", _SUM // 4, "It is halved once, and too soon."),
+        Mistake("its own", _B // 2, "The reduction adds both gradients, late as it is."),
         Mistake("its own shard only", _SHARDS[1], "Those are the two elements of its shard; it gathers rank 0's "
         "too."),
-        Mistake("rank 0 in time", [5.5, 11, 33, 44], "Rank 0 halves its shard too soon as well."),
-        Mistake("rank 1 in time", [11, 22, 16.5, 22], "Rank 1 halves its shard too soon as well."),
+        Mistake("rank 0 in time", [*_SHARDS[0] // 2, *_SHARDS[1]], "Rank 0 halves its shard too soon as well."),
+        Mistake("rank 1 in time", [*_SHARDS[0], *_SHARDS[1] // 2], "Rank 1 halves its shard too soon as well."),
         Mistake("joined", np.concatenate([_A, _B]), "The gather joins shards of the sum, not the gradients."),
     ),
 )
 
 cleared_too_soon = Exercise(
-    "The shards are [11, 22] on rank 0 and [33, 44] on rank 1, and a gather is under way. Rank 0 clears its "
+    "The shards are [12, 24] on rank 0 and [36, 48] on rank 1, and a gather is under way. Rank 0 clears its "
     "shard before the gather has read it; rank 1 clears its own afterwards. What does rank 1 end with in its "
     "weights?",
     expected=np.concatenate([np.zeros(2, int), _SHARDS[1]]),
@@ -68,13 +68,13 @@ cleared_too_soon = Exercise(
     "mistake.",
     mistakes=(
         Mistake("as it should be", _SUM, "That is what a gather returns that reads both shards in time."),
-        Mistake("both", np.zeros(4), "Rank 1's shard was read before it was cleared."),
+        Mistake("both", np.zeros(4, int), "Rank 1's shard was read before it was cleared."),
         Mistake("only rank 0 suffers", [0, 0], "Those are two elements; the weights have four."),
         Mistake("the other one", np.concatenate([_SHARDS[0], np.zeros(2, int)]), "It is rank 0's block that was "
         "cleared."),
         Mistake("left out", _SHARDS[1], "A cleared block is not left out: its zeros are gathered."),
         Mistake("own first", np.concatenate([_SHARDS[1], np.zeros(2, int)]), "Rank 0's block comes first."),
-        Mistake("half of it", [0, 22, 33, 44], "The whole shard was cleared before it was read."),
+        Mistake("half of it", [0, 24, 36, 48], "The whole shard was cleared before it was read."),
     ),
 )
 
