@@ -141,7 +141,7 @@ def python(site):
 
 def _filled_in(site, text):
     filled = os.path.expanduser(os.path.expandvars(text))
-    if unset := re.search(r"\$\{?(\w+)", filled):
+    if unset := re.search(r"\$\{?([A-Za-z_]\w*)", filled):
         raise Lacking(site, f"the variable {unset[1]} is not set")
     return filled
 

@@ -20,7 +20,7 @@ from collections import deque
 
 from collectlab.launcher import network, rundir, sweep
 from collectlab.launcher.host import Host, react
-from collectlab.launcher.keeper import Kept
+from collectlab.launcher.keeper import Kept, leave_heir
 from collectlab.launcher.wire import Broken, Channel
 
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
@@ -102,6 +102,9 @@ class Supervisor:
             self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
         except OSError as error:
             self._end("failed", {"kind": "no launcher", "why": str(error)})
+        self.leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
+        if other_hosts:
+            self.lifeline = leave_heir(tag, self.started, self.leaves)
         self.notebook.send(op="launcher", pid=self.process.pid)
         sweep.adopt_orphans()
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -410,8 +413,7 @@ class Supervisor:
             if self.run or not self._ready():
                 looks = self._look()
             silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
-            leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
-            left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=leaves)
+            left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=self.leaves)
             self.process.wait()
             output = b"".join(self.output).decode(errors="replace")
             cause = {**cause, "output": output, "left": left, "silent": silent}

@@ -78,7 +78,7 @@ def read(fd):
     return {
         "call": call or None,
         "calls": calls,
-        "inside": bool(inside),
+        "inside": bool(inside) and version % 2 == 0,  # a rank that stopped while it wrote has not yet called
         "numbered": bool(numbered),
         "since": since,
         "count": None if count == _NONE else count,
