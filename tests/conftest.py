@@ -54,6 +54,9 @@ def no_second_host():
         return "this machine has no ip (iproute2)"
     name = f"collectlab-probe-{os.getpid()}"
     probe = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if probe.returncode == 0:
+        own = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "true"]
+        probe = subprocess.run(["ip", "netns", "exec", name, *own], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "delete", name], capture_output=True)
     return None if probe.returncode == 0 else probe.stderr.strip()
 
