@@ -5,5 +5,6 @@
     supervisor.py  a process of its own: starts the ranks, watches everyone, leaves nothing behind
     worker.py      a rank: its guard, and the loop that runs programs
 
-The rest is what these four share. Only worker.py and calls.py import mpi4py; the notebook imports neither.
+The rest is what these four share. Only worker.py and calls.py import mpi4py, and only devices.py CuPy;
+the notebook imports none of these.
 """

@@ -1,13 +1,47 @@
 """The queue of a cluster, in which a start of ranks may have to wait: where its job stands, and its end."""
 
+import os
+import re
 import subprocess
 
 _PATIENCE = 1.5  # seconds that the command which withdraws a job is given
+_FIRST, _LONGEST = 0.3, 10.0  # seconds before the first look at a queue, and at most before another
 
 
 def filled(words, job):
     """The words of a command with the name of the job in the place of {job}."""
     return [word.replace("{job}", job) for word in words]
+
+
+class Job:
+    """The job of one start, as it is seen in the queue. `ask` are the words of a site's `queue`."""
+
+    def __init__(self, job, ask, hopeless):
+        self._name, self._ask, self._hopeless = job, ask, hopeless
+        self._pause, self._asked, self._said = _FIRST, None, None
+
+    def pause(self):
+        """Seconds until the next look at the queue: many users look at it."""
+        pause, self._pause = self._pause, min(1.5 * self._pause, _LONGEST)
+        return pause
+
+    def ask(self):
+        """Look at the queue; returns a pidfd that can be read when `answer` knows."""
+        self._said = os.memfd_create("collectlab-queue", os.MFD_CLOEXEC)
+        words = {"stdin": subprocess.DEVNULL, "stdout": self._said, "stderr": subprocess.DEVNULL}
+        self._asked = subprocess.Popen(self._ask, **words)
+        return os.pidfd_open(self._asked.pid)
+
+    def answer(self):
+        """(how the job stands in the queue, why it never will leave it), in words; None for what is not so."""
+        self._asked.wait()
+        with open(self._said, "rb") as said:
+            said.seek(0)
+            found = standing(said.read().decode(errors="replace"), self._name)
+        if found is None:
+            return None, None
+        hopeless = next((what for reason, what in self._hopeless.items() if reason in found[2]), None)
+        return in_words(*found), hopeless and f"{found[2]}: {hopeless}"
 
 
 def standing(text, job):
@@ -28,14 +62,21 @@ def in_words(place, length, reason):
     return f"in the queue, {ahead}" + (f"; reason: {reason}" if reason and reason != "None" else "")
 
 
+def explained(output, hints):
+    """What a launcher says that starts nothing, and what to do about it; None where no hint is known."""
+    for line in output.splitlines():
+        for words, hint in hints.items():
+            if words in line:
+                return f"{re.sub(r'^[a-z]+: (error: )?', '', line.strip())}; {hint}"
+    return None
+
+
 def withdraw(words):
-    """Run the command that takes a job out of the queue, or ends it; what went wrong, or ""."""
+    """Run the command that ends a job; what went wrong, or ""."""
     if not words:
         return ""
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE
-        )
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE)
         why = done.stderr.strip() if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)

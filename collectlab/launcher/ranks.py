@@ -12,7 +12,7 @@ import time
 import weakref
 
 from collectlab.fabric.per_rank import PerRank, check_per_rank
-from collectlab.launcher import link, objects, rundir, sites, sweep
+from collectlab.launcher import jobs, link, objects, rundir, sites, sweep
 from collectlab.launcher.run import Run, ended_by, in_one_line
 from collectlab.layout import RankMap
 
@@ -61,7 +61,7 @@ class Ranks:
         self.device = device
         self.site = sites.find(site)
         self.names = _device_names(rank_map, self.nranks)
-        self._leaves = ()
+        self._leaves = self._cancel = ()
         rank_program = ["-P", "-c", link.START.format(root=link.ROOT, module="worker")]
         self._command = sites.command(self.site, self.nranks, rank_program)
         self._address = sites.address(self.site)
@@ -95,6 +95,12 @@ class Ranks:
                 self.places = None
                 new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
                 key = os.path.join(rundir.home(), f"{new.tag}.key") if self._address else None
+                job = f"collectlab-{secrets.token_hex(4)}"
+                self._cancel = jobs.filled(self.site.cancel, job)
+                queue = {
+                    "job": job, "ask": jobs.filled(self.site.queue, job), "cancel": self._cancel,
+                    "hopeless": self.site.hopeless,
+                }  # fmt: skip
                 self._leaves = [*self.site.leaves, *([key] if key else ())]
                 site = {
                     "rank": self.site.rank.split(), "local_rank": self.site.local_rank.split(),
@@ -102,9 +108,11 @@ class Ranks:
                     "launcher": os.path.basename(self._command[0]),
                 }  # fmt: skip
                 new.tell(
-                    op="start", command=self._command, nranks=self.nranks, path=_search_path(self.site), site=site,
+                    op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
+                    path=_search_path(self.site), site=site,
                     cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
-                    notebook=os.getpid(), other_hosts={"address": self._address, "key": key} if key else None,
+                    notebook=os.getpid(), queue=queue, hints=self.site.hints,
+                    other_hosts={"address": self._address, "key": key} if key else None,
                 )  # fmt: skip
                 weakref.finalize(self, new.cut).atexit = False
                 threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
@@ -235,6 +243,8 @@ class Ranks:
                 self._asked, self._glances = None, message
             elif op == "launcher":  # others may have killed it before this process comes to look for what it leaves
                 self._leaves = [path.replace("{pid}", str(message["pid"])) for path in self._leaves]
+            elif op == "note":
+                self.note = message["text"]
             elif op == "calm":
                 self._calm += 1
             self._changed.notify_all()
@@ -247,6 +257,7 @@ class Ranks:
                 if killed:
                     left = sweep.kill(there.tag, since=there.started, leaves=self._leaves)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
+                    cause["kept"] = jobs.withdraw(self._cancel)
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]
                 for key, found in self._runs.items():
@@ -258,7 +269,7 @@ class Ranks:
                         crossed[key] = found  # its message crossed the last one: nobody has begun it
             finally:
                 self._runs.clear()
-                self._link = self.places = None
+                self._link = self.places = self.note = None
                 for found in crossed.values():
                     try:
                         self._send_run(found)

@@ -19,6 +19,8 @@ def text(spec, status, waits=(), told=()):
     cause, ranks = status.get("cause") or {}, status["ranks"]
     first = min((r for r in ranks if r["state"] in _BAD), key=lambda r: r["seconds"], default=None)
     lines = [_headline(spec, status, cause, first)]
+    if cause.get("said") and cause["kind"] != "refused":
+        lines.append(f"the launcher said: {cause['said']}")
     for group in _alike(ranks):
         if not any(ranks[i] is first for i in group) or cause.get("kind") not in ("rank failed", "no start"):
             lines.append(f"{names(group)} {_bad(ranks[group[0]], group)}")
@@ -26,10 +28,10 @@ def text(spec, status, waits=(), told=()):
     lines += _disagreement(ranks) or _too_long(ranks)
     lines += waits
     lines += _others(ranks, told, ended=status["status"] not in ("done", "running"))
-    if status["status"] not in ("done", "running"):
-        lines.append(_afterwards(cause, spec, first and ranks.index(first)))
     if status["status"] == "done":
         lines += _sharing(status)
+    if status["status"] not in ("done", "running"):
+        lines.append(_afterwards(cause, spec, first and ranks.index(first)))
         lines += _launcher_output(cause) + _cures(cause)
     return "\n".join(lines)
 
@@ -47,6 +49,7 @@ def _headline(spec, status, cause, first):
     if kind == "unwritten":
         return f"{status['status']} {after}: {on}; its status could not be written: {cause['why']}"
     if status["status"] in ("done", "running"):
+        on += f": {status['note']}" if status.get("note") else ""
         return f"{status['status']} {after if status['status'] == 'done' else after.replace('after', 'for')}: {on}"
     if kind == "timeout":
         return f"timeout: {on} was not done after {cause['limit']:g} s"
@@ -55,12 +58,13 @@ def _headline(spec, status, cause, first):
         "stopped": f"was stopped with its ranks {after}",
         "notebook gone": f"was ended {after}, because the notebook process went away",
         "supervisor gone": "was ended, because the supervisor of the ranks was killed",
-        "launcher exit": f"lost its ranks: {_launcher(cause.get('code'))}",
+        "launcher exit": f"lost its ranks: {_launcher(cause)}",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
         "other MPI": f"did not start: rank {cause.get('rank')} takes itself for the only one",
         "no GPU": f"did not start: rank {cause.get('rank')} found no GPU that answers ({cause.get('why')}); "
         "use device='cpu', or device='auto' to take what is there",
+        "refused": f"did not start: {cause.get('why')}",
         "not started": "did not start: the run before it ended the ranks",
         "no launcher": f"did not start: {cause.get('why')}",
         "complaint": f"did not start: {cause.get('why')}",
@@ -195,10 +199,6 @@ def _disagreement(ranks):
     return []
 
 
-def _too_long(ranks):
-    """The message that was longer than the buffer of the rank that received it."""
-
-
 def _sharing(status):
     """The hosts on which there are fewer cores than ranks, of a run that is over."""
     hosts = {}
@@ -210,6 +210,10 @@ def _sharing(status):
         f"{ranks} ranks on {n} core{'s' * (n > 1)}{f' of {host}' * (len(hosts) > 1)}: they share"
         for host, (n, ranks) in few.items()
     ]
+
+
+def _too_long(ranks):
+    """The message that was longer than the buffer of the rank that received it."""
     for rank, receiver in enumerate(ranks):
         call = receiver.get("where") or {}
         if receiver["state"] != "raised" or call.get("call") not in ("Recv", "Sendrecv") or call["peer"] is None:
@@ -237,6 +241,8 @@ def _afterwards(cause, spec, first):
         said = f"all other ranks stopped; {cause['host']} ends its own when it notices, which takes 3 s at most"
     else:
         said = "all ranks stopped"
+    if cause.get("kept"):
+        said += f"; its job may still be there ({cause['kept']})"
     if cause.get("silent"):
         said += f"; no word has come that they did on {', '.join(cause['silent'])}"
     if not spec.get("path"):
@@ -245,9 +251,12 @@ def _afterwards(cause, spec, first):
     return f"{said}; output of {who}; everything: {spec['path']}"
 
 
+_TOLD_WITH_OUTPUT = ("launcher exit", "slow start", "supervisor gone", "no start", "refused")
+
+
 def _launcher_output(cause):
     lines = cause.get("output", "").strip().splitlines()
-    if not lines or cause.get("kind") not in ("launcher exit", "slow start", "supervisor gone", "no start"):
+    if not lines or cause.get("kind") not in _TOLD_WITH_OUTPUT:
         return []
     return ["the last output of the launcher:", *(f"    {line}" for line in lines[-8:])]
 
@@ -316,8 +325,9 @@ def _signal(number):
         return f"signal {number}"
 
 
-def _launcher(code):
+def _launcher(cause):
+    code, name = cause.get("code"), cause.get("launcher", "mpiexec")
     if code is None:
-        return "the daemon of mpiexec that started them was killed"
+        return f"the daemon of {name} that started them was killed"
     how = f"exit code {code}" if code >= 0 else f"killed by {_signal(-code)}"
-    return f"mpiexec ended before them ({how})"
+    return f"{name} ended before them ({how})"

@@ -214,7 +214,8 @@ class Run:
         if self._final is not None:
             return self._final
         looks = looks or [{"state": "not started"}] * self.nranks
-        return {"status": "running", "seconds": time.time() - self.spec["created"], "ranks": looks}
+        note = self._ranks and self._ranks.note
+        return {"status": "running", "note": note, "seconds": time.time() - self.spec["created"], "ranks": looks}
 
     def __repr__(self):
         n = self.nranks

@@ -11,6 +11,11 @@
     host         the variable in which a process finds the name of its host, where the machine's own will not do
     daemons      what the launcher's daemons on other hosts are called; cut off, they would stay there
     leaves       folders that a killed launcher leaves behind, with {pid}, its process, and {tmp}
+    queue        where a start may have to wait: the words that list the jobs that wait, the next to run first; each
+                 line has a job's name, a space, and the reason. {job} in command is the name of this start's job
+    cancel       the words that end the job called {job}, wherever it is
+    [hopeless]   reasons for which a job waits that will never run, with what to do about each
+    [hints]      words of the launcher when it starts nothing, with what to do about each
     keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
     [variables]  set for the ranks, unless the user has set them
 
@@ -55,6 +60,10 @@ class Site:
     hosts: str = ""
     host: str = ""
     daemons: tuple = ()
+    queue: tuple = ()
+    cancel: tuple = ()
+    hopeless: dict = field(default_factory=dict)
+    hints: dict = field(default_factory=dict)
     keep: tuple = ()
     leaves: tuple = ()
     variables: dict = field(default_factory=dict)
@@ -67,7 +76,8 @@ class Site:
 
 _KINDS = {
     "command": list, "rank": str, "local_rank": str, "needs": str, "python": str, "across": bool, "hosts": str,
-    "host": str, "daemons": list, "keep": list, "leaves": list, "variables": dict,
+    "host": str, "daemons": list, "queue": list, "cancel": list, "hopeless": dict, "hints": dict,
+    "keep": list, "leaves": list, "variables": dict,
 }  # fmt: skip
 _REQUIRED = {"command", "rank", "local_rank", "needs"}
 _WORDS = {list: "a list of strings", str: "a string", dict: "a table of strings", bool: "true or false"}

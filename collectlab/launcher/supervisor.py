@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections import deque
 
-from collectlab.launcher import network, rundir, sweep
+from collectlab.launcher import jobs, network, rundir, sweep
 from collectlab.launcher.host import Host, react
 from collectlab.launcher.keeper import Kept, leave_heir
 from collectlab.launcher.wire import Broken, Channel
@@ -54,6 +54,7 @@ class Supervisor:
         self.process = None
         self.leaving = False
         self.launcher_code = None
+        self.job, self.note = None, None  # in the queue of a cluster, and how it stands there
         self.lost = None  # (name, its ranks, why) of another host
         self.output = deque()
         self.here, self.kept = None, []  # the Host here, and a Kept for each other host
@@ -85,11 +86,14 @@ class Supervisor:
         for message in messages:
             getattr(self, "_do_" + message.pop("op"))(**message)
 
-    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook, other_hosts):
+    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook, other_hosts, queue,
+                  hints):
         self.ranks = [Rank() for _ in range(nranks)]
         self.names = {"path": path, "device": device, "names": names}
         self.tag, self.patience, self.cure = tag, patience, cure
-        self.leaves = site["leaves"]
+        self.leaves, self.hints, self.cancel = site["leaves"], hints, queue.pop("cancel")
+        self.launcher = os.path.basename(command[0])
+        self.job = jobs.Job(**queue) if queue["ask"] else None
         self.started = time.time()
         try:
             control = {"nranks": nranks, "tag": tag, "started": self.started, **site}
@@ -97,6 +101,7 @@ class Supervisor:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 env={**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)},
+                preexec_fn=jobs.end_with_parent if self.cancel else None,
             )  # fmt: skip
             # a process that the notebook forked may hold the socket open after the notebook's end
             self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
@@ -110,7 +115,8 @@ class Supervisor:
         os.set_blocking(self.process.stdout.fileno(), False)
         self._watch(self.process.stdout, self._on_output)
         self._watch(os.pidfd_open(self.process.pid), self._on_launcher_exit)
-        self.deadline = (time.monotonic() + patience, self._on_slow_start)
+        self.since = time.monotonic()  # when the wait for the ranks began, or their job last waited in a queue
+        self._await_ranks()
 
     def _listen(self, nranks, other_hosts):
         """Listen on this host, and, where there are others, for their keepers; returns what a rank needs for it."""
@@ -137,6 +143,30 @@ class Supervisor:
             self.open = None
         if self.key_file:
             sweep.unlink([self.key_file])
+
+    def _await_ranks(self):
+        """Set a deadline for the start; where there is a queue, one for the next look at it."""
+        self.deadline = (self.since + self.patience, self._on_slow_start)
+        if self.job and time.monotonic() < self.deadline[0]:
+            self.deadline = (min(self.deadline[0], time.monotonic() + self.job.pause()), self._ask_queue)
+
+    def _ask_queue(self):
+        self._watch(self.job.ask(), self._on_queue)
+
+    def _on_queue(self, pidfd):
+        self.selector.unregister(pidfd)
+        note, hopeless = self.job.answer()
+        if self.deadline or self._ready() or any(rank.signed_in for rank in self.ranks):
+            note = None
+        elif hopeless:
+            self._end("failed", {"kind": "refused", "why": hopeless})
+        elif note or self.note:  # it waits, or did at the last look
+            self.since = time.monotonic()
+        if note != self.note:
+            self.note = note
+            self.notebook.send(op="note", text=note)
+        if not self.deadline and not self._ready():
+            self._await_ranks()
 
     def _on_notebook_exit(self, _):
         self._end("interrupted", {"kind": "notebook gone"})
@@ -274,9 +304,10 @@ class Supervisor:
         op = message.pop("op")
         if op == "ready" and rank.place is None:
             rank.place = {key: message[key] for key in ("device", "identity", "local_rank")} | {"host": rank.host}
+            rank.cores = message["cores"]
             if self._ready():
                 self._close_network()
-                self.deadline = None
+                self.deadline = self.note = None
                 self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
@@ -304,7 +335,6 @@ class Supervisor:
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
         for rank in self.ranks:
             rank.end = None
-            rank.cores = message["cores"]
         self._tell_all(op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
 
     def _settle(self, rank, how):
@@ -383,11 +413,14 @@ class Supervisor:
         by_guard = lost and self.launcher_code in (None, signal.SIGKILL) and not bad
         for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
-        if self.lost and not bad:
+        if self.lost and not bad and not (self.launcher_code or 0) < 0:
             self._end("failed", {"kind": "lost host", **dict(zip(("host", "ranks", "why"), self.lost, strict=True))})
         if bad or by_guard:
             self._fail()
-        self._end("failed", {"kind": "launcher exit", "code": self.launcher_code})
+        output = b"".join(self.output).decode(errors="replace")
+        if not self._ready() and (why := jobs.explained(output, self.hints)):
+            self._end("failed", {"kind": "refused", "why": why})
+        self._end("failed", {"kind": "launcher exit", "code": self.launcher_code, "launcher": self.launcher})
 
     def _tell_aborts(self):
         """Find the ranks that MPI itself has aborted, by its words."""
@@ -415,8 +448,11 @@ class Supervisor:
             silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
             left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=self.leaves)
             self.process.wait()
+            if self.launcher_code is None or self.launcher_code < 0:  # one that ends by itself gives its job back
+                cause = {**cause, "kept": jobs.withdraw(self.cancel)}
             output = b"".join(self.output).decode(errors="replace")
             cause = {**cause, "output": output, "left": left, "silent": silent}
+            cause["said"] = status == "failed" and jobs.explained(output, self.hints)
         if not self._ready() and status == "failed":
             from collectlab.launcher import surroundings
 
@@ -458,6 +494,7 @@ class Supervisor:
             "cause": cause,
             "seconds": time.time() - self.began if self.run else 0.0,
             "places": [rank.place for rank in self.ranks],
+            "cores": [rank.cores for rank in self.ranks],
             "ranks": self._told(ranks),
         }
 
@@ -494,7 +531,6 @@ class Supervisor:
         return seen
 
     def _end_other_hosts(self):
-            "cores": [rank.cores for rank in self.ranks],
         """Let the keepers end what is on their hosts; returns the names of those that do not say that it is done."""
         for there in self.kept:
             there.hang_up()

@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 
-from collectlab.launcher import sweep, whereabouts
+from collectlab.launcher import devices, sweep, whereabouts
 from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Channel
 
@@ -191,7 +191,8 @@ def _rank(rank, control):
     local_rank = _number(control, "local_rank")
     local_rank = rank if local_rank is None else local_rank
     try:
-        device, array_module, identity = _device(welcome["device"], welcome["names"], rank, local_rank)
+        named = welcome["names"] and welcome["names"][rank]
+        device, array_module, identity = devices.take(welcome["device"], named, local_rank)
     except Exception as error:
         channel.send(op="unfit", kind="no GPU", rank=rank, why=f"{type(error).__name__}: {error}")
         next(messages, None)
@@ -422,49 +423,6 @@ def _stamp(file):
     except OSError:
         return None
     return about.st_mtime_ns, about.st_size
-
-
-def _device(wanted, names, rank, local_rank):
-    """(device, array module, what the device says it is) of this rank; raises when no GPU answers that is asked for.
-
-    Only those GPUs are seen that the scheduler has left visible to this rank.
-    """
-    name = names[rank] if names else None
-    if wanted == "cpu" or (wanted == "auto" and not _driver()):
-        return name or f"cpu:{local_rank}", "numpy", ""
-    try:
-        import cupy
-
-        found = cupy.cuda.runtime.getDeviceCount()
-        index = int(name.rpartition(":")[2]) if name and name.startswith("cuda:") else local_rank % found
-        cupy.cuda.Device(index).use()
-        if int(cupy.arange(3).sum()) != 3:
-            raise RuntimeError(f"device {index} computes wrong sums")
-    except Exception:
-        if wanted == "cuda":
-            raise
-        return name or f"cpu:{local_rank}", "numpy", ""
-    return name or f"cuda:{index}", "cupy", _identity(cupy, index)
-
-
-def _identity(cupy, index):
-    import uuid
-
-    try:
-        return f"GPU-{uuid.UUID(bytes=cupy.cuda.runtime.getDeviceProperties(index)['uuid'][:16])}"
-    except Exception:
-        return ""  # an old driver
-
-
-def _driver():
-    """Whether NVIDIA's driver library is here; without it, CuPy need not be imported, which takes a second."""
-    import ctypes
-
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
 
 
 def _unname_shared_memory():

@@ -16,7 +16,7 @@ FLOORS = {
     5: {"cli", "__main__"},
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
-RANKS_ONLY = {"launcher/worker.py", "launcher/calls.py", "fabric/mpi.py", "fabric/cuda.py"}
+RANKS_ONLY = {"launcher/worker.py", "launcher/calls.py", "launcher/devices.py", "fabric/mpi.py", "fabric/cuda.py"}
 
 
 def _files():

@@ -22,6 +22,12 @@ STAND_IN = """
             def getDeviceCount():
                 {count}
 
+            @staticmethod
+            def deviceGetPCIBusId(index):
+                import os
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1,2,3").split(",")
+                return f"0000:0{{visible[index]}}:00.0"
+
         class Device:
             def __init__(self, index):
                 self.index = index
@@ -85,6 +91,26 @@ def test_a_rank_map_decides_which_gpu_a_rank_takes(gpus):
     gpus("return 2")
     run = cl.run(where, ranks=2, device="cuda", rank_map=["cuda:1", "cuda:0"])
     assert run.results == [("cuda:1", "cupy", [1]), ("cuda:0", "cupy", [0])]
+
+
+def test_gpus_are_called_as_the_host_calls_them_and_have_an_identity(gpus, monkeypatch):
+    gpus("return 2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    run = cl.run(where, ranks=2, device="cuda")
+    assert run.results == [("cuda:3", "cupy", [0]), ("cuda:1", "cupy", [1])]
+    assert [place.identity for place in run.rank_map.places] == ["0000:03:00.0", "0000:01:00.0"]
+    assert "identity" in str(run.rank_map) and "0000:03:00.0" in str(run.rank_map)
+    run = cl.run(where, ranks=2, device="cuda", rank_map=["cuda:1", "cuda:3"])
+    assert run.results == [("cuda:1", "cupy", [1]), ("cuda:3", "cupy", [0])]
+    run = cl.run(where, ranks=1, device="cuda", rank_map=["cuda:0"])
+    assert "cuda:0 is asked for, and CUDA_VISIBLE_DEVICES lets this rank see 3, 1" in run.report()
+
+
+def test_a_gpu_that_is_named_by_its_uuid_has_that_identity(gpus, monkeypatch):
+    gpus("return 1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0123")
+    (place,) = cl.run(where, ranks=1, device="cuda").rank_map.places
+    assert (place.device, place.identity) == ("cuda:0", "GPU-0123")
 
 
 def test_a_rank_map_names_the_devices_of_cpu_ranks():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 
 import pytest
@@ -45,9 +46,14 @@ def mark(request, tmp_path, monkeypatch):
     yield found
     if "cluster" in request.fixturenames:
         cluster = request.getfixturevalue("cluster")
-        found.gone()
-        wait_for(lambda: not cluster.jobs(), 3, lambda: cluster.said("squeue"))
-        assert not os.listdir(tmp_path / "tmp")
+        try:
+            found.gone()
+            wait_for(lambda: not cluster.jobs(), 3, lambda: cluster.said("squeue"))
+            assert not os.listdir(tmp_path / "tmp")
+        finally:  # what a test leaves must not become the fault of the next one
+            for pid in found.alive():
+                os.kill(pid, signal.SIGKILL)
+            cluster.empty()
 
 
 @pytest.fixture
@@ -62,8 +68,8 @@ def script(cluster, mark):
 
     yield start
     for found in started:
-        with found.process:
-            found.process.kill()
+        for pipe in (found.process.stdin, found.process.stdout, found.process.stderr):
+            pipe.close()
 
 
 class Script:

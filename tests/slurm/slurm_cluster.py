@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NSENTER = shutil.which("nsenter")
 OUTER = ("SLURM", "SALLOC", "SBATCH")
 ADDRESSES = {"login": "10.77.41.1", "n1": "10.77.41.2", "n2": "10.77.41.3"}
 INSIDE = ("salloc", "--quiet", "--nodes=2", "--ntasks=4")  # of an allocation that takes the whole cluster
@@ -121,7 +122,7 @@ class Cluster:
 
     def _ip(self, name, *words):
         subprocess.run(
-            ["nsenter", f"--target={self.nodes[name].first}", "--net", "ip", *words],
+            [NSENTER, f"--target={self.nodes[name].first}", "--net", "ip", *words],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
 
@@ -165,7 +166,7 @@ class Cluster:
         """Start a command on a node; a Popen."""
         path = f"/usr/local/sbin:/usr/sbin:/sbin:{os.environ['PATH']}"
         program = shutil.which(words[0], path=path) or words[0]
-        inside = ["nsenter", f"--target={self.nodes[name].first}", "--net", "--uts", "--ipc", "--pid", "--mount"]
+        inside = [NSENTER, f"--target={self.nodes[name].first}", "--net", "--uts", "--ipc", "--pid", "--mount"]
         more = {"stdin": subprocess.DEVNULL, **more}
         return subprocess.Popen([*inside, program, *words[1:]], **more)
 
@@ -177,8 +178,13 @@ class Cluster:
         return process.communicate(timeout=60)[0]
 
     def jobs(self):
-        """The names of the jobs that wait or run."""
-        return self.said("squeue", "-h", "-o", "%j").split()
+        """The names of the jobs that wait or run; Slurm itself may take some seconds to close the book of one."""
+        return self.said("squeue", "-h", "-t", "PENDING,CONFIGURING,RUNNING,SUSPENDED", "-o", "%j").split()
+
+    def empty(self):
+        """End all jobs, and wait until both nodes are free."""
+        self.said("scancel", "--user=root")
+        self._until(lambda: not self.said("squeue", "-h"), "the queue")
 
     def python(self, code, *arguments, within=(), node="login", **variables):
         """Run Python there, in what the words `within` start; a Popen with pipes."""

@@ -1,5 +1,8 @@
 """What is read from a queue, without one."""
 
+import os
+import select
+
 import pytest
 
 from collectlab.launcher import jobs
@@ -38,6 +41,32 @@ def test_where_a_job_stands(text, job, standing):
 )
 def test_a_standing_in_words(standing, words):
     assert jobs.in_words(*standing) == words
+
+
+@pytest.mark.parametrize(
+    ("queue", "hopeless", "answer"),
+    (
+        ("mine Resources", {"Config": "ask for less"}, ("in the queue, no other job waits; reason: Resources", None)),
+        ("other Resources", {"Res": "no"}, (None, None)),
+        ("mine BadConfig", {"Config": "ask for less"}, ("in the queue, no other job waits; reason: BadConfig",
+                                                        "BadConfig: ask for less")),
+    ),
+)  # fmt: skip
+def test_a_look_at_the_queue(queue, hopeless, answer):
+    job = jobs.Job("mine", ["echo", queue], hopeless)
+    for _ in range(2):
+        pidfd = job.ask()
+        select.select([pidfd], [], [])
+        os.close(pidfd)
+        assert job.answer() == answer
+    pauses = [job.pause() for _ in range(20)]
+    assert pauses == sorted(pauses) and pauses[0] < 1 and pauses[-1] == 10
+
+
+def test_what_a_launcher_says_is_explained():
+    said = "salloc: Pending\nsalloc: error: Job submit failed: no account\nsalloc: error: other\n"
+    assert jobs.explained(said, {"nothing": "x", "no account": "set it"}) == "Job submit failed: no account; set it"
+    assert jobs.explained(said, {"nothing": "x"}) is None and jobs.explained("", {"": "x"}) is None
 
 
 def test_a_job_that_cannot_be_withdrawn_is_told(tmp_path, monkeypatch):
