@@ -2,19 +2,15 @@
 
 import os
 import threading
-import time
 
 import ipywidgets
+import marks
 import pytest
 
 
 def wait_for(happened, within=20.0, complaint=lambda: "it did not happen"):
-    """Wait until `happened()`, and return what it gave; what is watched is another process or thread."""
-    end = time.monotonic() + within
-    while not (found := happened()):
-        assert time.monotonic() < end, complaint() if callable(complaint) else complaint
-        time.sleep(0.005)
-    return found
+    """As `marks.wait_for`, with the patience that ranks need where several tests share the cores."""
+    marks.wait_for(happened, within, complaint)
 
 
 def our_threads():
@@ -49,7 +45,14 @@ class Gate:
 
     def open(self, nranks):
         for rank in range(nranks):
-            open(f"{self.path}.{rank}", "w").close()  # waits for the rank to come
+            wait_for(lambda rank=rank: self._pass(rank), complaint=lambda: "a rank does not come to the gate")
+
+    def _pass(self, rank):
+        try:
+            os.close(os.open(f"{self.path}.{rank}", os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody reads
+            return False
+        return True
 
 
 @pytest.fixture
