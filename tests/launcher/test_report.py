@@ -189,7 +189,8 @@ def test_what_may_be_at_fault_is_said_with_its_cure_and_only_when_ranks_did_not_
 @pytest.mark.parametrize(
     ("hosts", "cores", "lines"),
     [("aaaa", [2] * 4, ["4 ranks on 2 cores: they share"]), ("aaaa", [4] * 4, []),
-     ("aa", [1, 1], ["2 ranks on 1 core: they"]), ("aab", [1, 1, 1], ["2 ranks on 1 core of a: they share"]), ("a", [None], [])],
+     ("aa", [1, 1], ["2 ranks on 1 core: they"]), ("aab", [1, 1, 1], ["2 ranks on 1 core of a: they share"]),
+     ("a", [None], [])],
 )  # fmt: skip
 def test_ranks_that_share_cores_are_told_so_once(hosts, cores, lines):
     ranks = [{"state": "returned"}] * len(hosts)
