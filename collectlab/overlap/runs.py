@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from collectlab.overlap import hazards, on_ranks, simulated
+from collectlab.overlap import hazards, on_ranks
 from collectlab.overlap.plan import Done, Event, Operation, Wait, with_values
 
 
@@ -95,6 +95,8 @@ def simulate(plan, *args, ranks=4, schedule=None, in_order=False):
               order, and wait for `after` only, as in CUDA
     schedule  the number of one of the possible orders of steps of all lanes, as for cl.simulate
     """
+    from collectlab.overlap import simulated  # here, as an environment of ranks need not have greenlet
+
     returned, done = simulated.recorded(plan, args, ranks)
     found = simulated.carried_out(done, in_order, schedule)
     wide = found.nranks // ranks

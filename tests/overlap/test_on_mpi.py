@@ -68,6 +68,16 @@ def test_a_plan_that_fails_is_reported(ranks, capsys):
         run.hazards()
 
 
+@pytest.mark.needs("Open MPI")
+def test_under_open_mpi():
+    for plan in (plans.sharded_step, plans.two_buckets, plans.wrong_request):
+        run = overlap.run(plan, vectors(2), ranks=2, site="openmpi", device="cpu")
+        simulated = overlap.simulate(plan, vectors(2), ranks=2)
+        assert [str(hazard) for hazard in run.hazards()] == [str(hazard) for hazard in simulated.hazards()]
+        if not run.hazards():
+            assert str(run.results) == str(simulated.results)
+
+
 def test_the_simulator_has_no_requests():
     run = cl.simulate(lambda ctx: overlap.streams(ctx), ranks=1)
     assert "overlap.simulate carries a plan out there" in run.report()
