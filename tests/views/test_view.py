@@ -2,9 +2,9 @@
 
 import asyncio
 import base64
+import html
 import io
 import re
-import html
 import subprocess
 import sys
 
@@ -152,7 +152,8 @@ def test_pictures_stand_on_paper_of_their_own_and_widgets_take_the_colours_of_th
     """So both can be read in a light and in a dark JupyterLab."""
     view = ownership()
     picture = Image.open(io.BytesIO(view.png())).convert("RGBA")
-    assert picture.getpixel((0, 0)) == (255, 255, 255, 255) and picture.getextrema()[3] == (255, 255)
+    assert min(picture.getpixel((0, 0))) > 250  # white, but for the rounding of 256 colours
+    assert picture.getextrema()[3] == (255, 255)
     assert view.figure().get_facecolor() == (1, 1, 1, 1)
     widget = view.widget()
     view._words_button.value = True
