@@ -206,6 +206,13 @@ class Hosts:
             self._notebook = Notebook(self.alpha, self.environment)
         return self._notebook
 
+    def another_notebook(self, settings):
+        """A notebook with other variables, in the place of the present one; `kill_notebook` ends it."""
+        if self._notebook:
+            self.kill_notebook()
+        self._notebook = Notebook(self.alpha, {**self.environment, **settings})
+        return self._notebook
+
     def kill_notebook(self):
         if self._notebook.pid in self.alpha.processes():
             os.kill(self._notebook.pid, 9)
