@@ -32,8 +32,9 @@ class Ranks:
         environment = {**os.environ, **{name: str(value) for name, value in own.items()}}
         with theirs:
             theirs.set_inheritable(True)
-            # a session for each, as a program that signals its process group means its own
-            pid = os.posix_spawnp(words[0], words, environment, setsid=True)
+            # a group for each, as a program that signals its group means its own; but one session, in which the
+            # scheduler (sched_autogroup) gives a core that a waiting rank yields to another rank
+            pid = os.posix_spawnp(words[0], words, environment, setpgroup=0)
         self.parts[ours] = b""
         self.selector.register(ours, selectors.EVENT_READ, self._on_rank)
         self.selector.register(os.pidfd_open(pid), selectors.EVENT_READ, lambda pidfd: self._on_exit(pidfd, pid))

@@ -155,10 +155,13 @@ def spec(path):
         raise FileNotFoundError(
             f"{call}: there is no such directory; `collectlab runs` lists the runs that are kept"
         )
-    if os.stat(path).st_uid != os.getuid():
+    about = os.stat(path)
+    if about.st_uid != os.getuid():
         raise PermissionError(
             f"{call}: the directory belongs to another user; only one's own runs are opened"
         )
+    if about.st_mode & stat.S_IWOTH:
+        raise PermissionError(f"{call}: everybody may write into it; if it is as you left it, take that away (chmod o-w)")
     try:
         found = read_json(os.path.join(path, "spec.json"))
     except FileNotFoundError:

@@ -367,24 +367,30 @@ def _switches(mark):
     return found
 
 
-def test_nothing_grows_over_many_runs(mark):
-    def held():
-        pids = [os.getpid(), *mark.alive()]
-        fds = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
-        with open("/proc/self/statm") as f:
-            return fds, int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), threading.active_count()
+ON_A_GPU = """
+import sys, time
+import collectlab as cl
 
-    with cl.launch(2, device="cpu") as ranks:
-        for _ in range(40):
-            assert ranks.submit(lambda ctx: ctx.rank).wait().results == [0, 1]
-        before = held()
-        for _ in range(200):
-            assert ranks.submit(lambda ctx: ctx.rank).wait().results == [0, 1]
-        after = held()
-        assert after[0] <= before[0] + 1 and after[2] == before[2]
-        assert after[1] - before[1] < 8 << 20
-    cl.run(fine, ranks=1, device="cpu")
-    before = held()
-    for _ in range(8):
-        cl.run(fine, ranks=1, device="cpu")
-    wait_for(lambda: held()[0] <= before[0] and held()[2] <= before[2], 3, lambda: f"{before} became {held()}")
+def holds(ctx):
+    kept = ctx.xp.ones(1 << 28)  # 2 GiB
+    print("here")
+    time.sleep(600)
+
+cl.run(holds, ranks=2, device="cuda", timeout=600)
+"""
+
+
+@pytest.mark.needs("gpu")
+def test_a_killed_notebook_leaves_nothing_on_the_gpu(mark, tmp_path):
+    def used():  # MiB on the first GPU
+        ask = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        return int(subprocess.run(ask, capture_output=True, text=True, check=True).stdout)
+
+    before = used()
+    with subprocess.Popen([sys.executable, "-c", ON_A_GPU]) as child:
+        logs = tmp_path / "runs"
+        wait_for(lambda: [log.read_text() for log in logs.glob("*/log.*")] == ["here\n"] * 2, 60)
+        assert used() > before + 2000
+        child.kill()
+    mark.gone()
+    wait_for(lambda: used() < before + 200, 10, lambda: f"{before} MiB became {used()} MiB")

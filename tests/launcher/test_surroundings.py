@@ -231,6 +231,10 @@ def test_attach_says_what_is_there_instead(tmp_path):
     for wrong, error, words in cases:
         with pytest.raises(error, match=words):
             cl.attach(wrong)
+    os.chmod(path, 0o777)
+    with pytest.raises(PermissionError, match="everybody may write"):
+        cl.attach(path)
+    os.chmod(path, 0o700)
     whole = open(os.path.join(path, "spec.json")).read()
     for changes, words in (
         ({"version": 99}, "reads up to 1"), ({"version": None}, "names no version"),
