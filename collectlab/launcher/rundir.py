@@ -161,7 +161,7 @@ def spec(path):
             f"{call}: the directory belongs to another user; only one's own runs are opened"
         )
     if about.st_mode & stat.S_IWOTH:
-        raise PermissionError(f"{call}: everybody may write into it; if it is as you left it, take that away (chmod o-w)")
+        raise PermissionError(f"{call}: everybody may write into it; if it is as you left it, chmod o-w it")
     try:
         found = read_json(os.path.join(path, "spec.json"))
     except FileNotFoundError:
