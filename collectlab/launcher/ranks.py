@@ -78,8 +78,12 @@ class Ranks:
     def start(self):
         """Start the ranks, if they are not running, and wait until they are ready."""
         try:
-            there = self._ensure()
-            self._wait_for(lambda: self.places is not None or self._link is not there, None)
+            there, told = self._ensure(), None
+            while self.places is None and self._link is there:
+                if self.note != told:
+                    told = self.note
+                    sys.stderr.write(f"launch({self.nranks}): {told or 'about to start'}\n")
+                self._wait_for(lambda: self.places or self._link is not there or self.note != told, None)  # noqa: B023
         except BaseException as error:
             in_one_line(error, "the start of the ranks was interrupted")
             self.stop()
@@ -232,7 +236,7 @@ class Ranks:
         op = message.pop("op")
         with self._changed:
             if op == "ready":
-                self.places = message["places"]
+                self.places, self.note = message["places"], None
             elif op == "done":
                 found = self._runs.pop(message.pop("id"), None)
                 if found is not None:

@@ -195,13 +195,14 @@ def heading(glance):
 
 def table(glance):
     """What each rank does, as markup: at most 16 rows, each with the last lines of one rank."""
-    lines = 5 if len(glance.ranks) <= 4 else 3 if len(glance.ranks) <= 8 else 1
-    rows = []
+    lines = 3 if len(glance.ranks) <= 8 else 1
+    whole, rows = "white-space:nowrap", []
     for row in glance.rows(MOST):
         words = f"<b>{html.escape(row.words)}</b>" if row.failed else html.escape(row.words)
         printed = "<br>".join(map(html.escape, row.lines[-lines:]))
-        cells = f"<td>{words}</td><td>{_bar(row)}</td><td style='white-space:pre-wrap'>{printed}</td>"
-        rows.append(f"<tr style='vertical-align:top'><th scope='row'>{html.escape(row.name)}</th>{cells}</tr>")
+        cells = f"<td>{words}</td><td style='{whole}'>{_bar(row)}</td><td style='white-space:pre-wrap'>{printed}</td>"
+        name = f"<th scope='row' style='{whole if len(row.ranks) == 1 else ''}'>{html.escape(row.name)}</th>"
+        rows.append(f"<tr style='vertical-align:top'>{name}{cells}</tr>")
     under = [f"for {glance.seconds:g} s"] if glance.seconds and not glance.over else []
     if len(rows) < len(glance.ranks):
         under.append(f"{len(glance.ranks)} ranks; those that do the same stand together")

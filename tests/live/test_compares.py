@@ -24,7 +24,7 @@ CELLS = [
 def test_outputs_are_the_same_each_time(tmp_path):
     path = tmp_path / "cells.ipynb"
     nbformat.write(new_notebook(cells=[new_code_cell(source) for source in CELLS]), path)
-    nbval = ["pytest", "-q", "--nbval", "-p", "no:cacheprovider", str(path), str(path)]
+    nbval = ["pytest", "-q", "--nbval", "-p", "no:cacheprovider", str(path)]
     for command in (["collectlab", "run", str(path), "--save"], nbval):
         found = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=tmp_path)
         assert found.returncode == 0, found.stdout + found.stderr

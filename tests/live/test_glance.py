@@ -225,16 +225,38 @@ def test_a_run_behind_another_is_queued_and_ranks_that_come_are_starting(gate, w
         ranks.stop()
 
 
-def test_what_is_to_be_said_about_a_slow_start_is_shown():
-    ranks = Ranks(1, device="cpu")
+SITE = """
+command = ["{script}", "{{python}}", "-I", "-S", "{{launcher}}/mpiexec.py", "-n", "{{n}}"]
+rank = "PMI_RANK"
+local_rank = "MPI_LOCALRANKID"
+needs = "a gate that opens"
+"""
+
+
+def test_what_a_slow_start_waits_for_is_said(gate, tmp_path, monkeypatch, capsys, wait_for):
+    script = tmp_path / "wait"
+    script.write_text(f'#!/bin/sh\nread line < {gate.path}.0\nexec "$@"\n')
+    script.chmod(0o755)
+    (tmp_path / "gated.toml").write_text(SITE.format(script=script))
+    monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+    ranks, said = Ranks(1, device="cpu", site="gated"), []
+    starts = threading.Thread(target=ranks.start)
+    starts.start()
     try:
-        run = ranks.submit(abs)
-        ranks.note = "third in the queue"
-        seen = run.glance()
-        if not seen.over and seen.status == "starting":
-            assert seen.headline == "abs on 1 rank is starting: third in the queue"
+        wait_for(lambda: ranks.status == "starting")
+        run = ranks.submit(lambda ctx: ctx.rank)
+        for place in ("third", "second"):
+            with ranks._changed:  # as the listener does with what the supervisor tells
+                ranks.note = f"{place} in the queue"
+                ranks._changed.notify_all()
+            wait_for(lambda place=place: said.append(capsys.readouterr().err) or place in "".join(said))
+            assert run.glance().headline == f"<lambda> on 1 rank is starting: {place} in the queue"
+        gate.open(1)
+        assert run.wait().results == [0] and run.glance().note == ""
     finally:
         ranks.stop()
+        starts.join(20)
+    assert "".join(said) == "launch(1): third in the queue\nlaunch(1): second in the queue\n"
 
 
 def test_nobody_who_answers_is_no_reason_to_wait_or_to_forget(gate, wait_for):

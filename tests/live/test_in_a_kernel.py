@@ -163,7 +163,7 @@ def test_a_cell_on_ranks_shows_what_they_print_under_their_names_and_once_at_the
     code = f"print('all the same')\nctx.progress(2, 3)\nopen(f'{gate.path}.{{rank}}').read()\nrank * 10"
     cell = kernel.execute(f"%%ranks -n 2\n{code}")
     kernel.until(lambda: kernel.markup().count("all the same") == 2)
-    assert "rank 0</th>" in kernel.markup() and "2 of 3" in kernel.markup()
+    assert ">rank 0</th>" in kernel.markup() and "2 of 3" in kernel.markup()
     gate.open(2)
     kernel.until(lambda: cell in kernel.over)
     assert texts(kernel.outputs[cell]) == "rank 0:\nall the same\n0\nrank 1:\nall the same\n10\n"

@@ -132,8 +132,8 @@ def test_ranks_that_do_not_answer_hold_nobody_up_and_lose_nothing(complete, magi
 def _is_rank(pid, tag):
     try:
         with open(f"/proc/{pid}/environ", "rb") as env, open(f"/proc/{pid}/cmdline") as command:
-            words = command.read().split("\0")
-            return tag.encode() in env.read() and "python" in words[0] and "launcher.worker" in words[-2]
+            words = command.read()
+            return tag.encode() in env.read() and "launcher.worker" in words and "mpiexec" not in words
     except OSError:
         return False
 
