@@ -1,5 +1,6 @@
 """Signal rows made visible: who notified whom on which row and how far, and who waits for it."""
 
+from bisect import bisect_right
 from collections import Counter
 
 from collectlab.trace import Trace
@@ -11,6 +12,7 @@ from collectlab.views.view import SteppedView
 MOST_RANKS = 16
 MOST_ROWS = 6  # signal rows that are drawn; those around the row of the step
 MOST_COLUMNS = 30  # steps that are drawn; those around the step
+EVERY = 256  # steps after which the counts are kept; those in between are counted from there
 ORDER = "The steps stand in an order in which they can have happened: each wait after the notification it asks for."
 
 _MARGIN, _GAP, _LABEL, _LANE, _CELL = 14, 16, 46, 32, 34  # pixels
@@ -55,7 +57,10 @@ class Arrivals(SteppedView):
         self.steps = [self._events[at] for at in self._places]
         self._stuck = {rank: wait for rank, wait in stuck.items() if wait[1] == self.signals}
         self.rows = 1 + max([e.row for e in self.steps] + [wait[2] for wait in self._stuck.values()])
-        self._states = self._every_state()
+        self._theirs = [[] for _ in range(self.nranks)]  # of each rank: the places of its events
+        for at, e in enumerate(self._events):
+            self._theirs[e.rank].append(at)
+        self._kept, self._recent = [*self._keep()], {}
         super().__init__(step=self.last if step is None else step)
 
     @property
@@ -84,29 +89,34 @@ class Arrivals(SteppedView):
 
     @property
     def _state(self):
-        return self._states[self._settings["step"]]
+        return self._at(self._settings["step"])
 
-    def _every_state(self):
-        """For each state: the counts, the waits passed, and who waits for what."""
-        theirs = [[at for at, e in enumerate(self._events) if e.rank == rank] for rank in range(self.nranks)]
-        done, counts, passed, states = [0] * self.nranks, Counter(), Counter(), []
-        for place in [-1, *self._places]:
-            if place >= 0:
-                e = self._events[place]
-                if e.kind == NOTIFY:
-                    counts[e.peer, e.row, e.rank] += 1
-                else:
-                    cell = e.rank, e.row, e.peer
-                    passed[cell] = max(passed[cell], e.at_least)
-            waiting = {}
-            for rank, places in enumerate(theirs):
-                while done[rank] < len(places) and places[done[rank]] <= place:
-                    done[rank] += 1
-                wait = self._next_wait(rank, places[done[rank] :][:1])
+    def _at(self, number):
+        """After so many steps: the counts, the waits passed, and who waits for what."""
+        if number not in self._recent:
+            first = number // EVERY
+            counts, passed = (kept.copy() for kept in self._kept[first])
+            for e in self.steps[first * EVERY : number]:
+                _make(e, counts, passed)
+            waiting, place = {}, self._places[number - 1] if number else -1
+            for rank, places in enumerate(self._theirs):
+                done = bisect_right(places, place)
+                wait = self._next_wait(rank, places[done : done + 1])
                 if wait and counts[rank, wait[0], wait[1]] < wait[2]:
                     waiting[rank] = wait
-            states.append((counts.copy(), passed.copy(), waiting))
-        return states
+            if len(self._recent) > EVERY:
+                self._recent.clear()
+            self._recent[number] = counts, passed, waiting
+        return self._recent[number]
+
+    def _keep(self):
+        """The counts and the waits passed, at every so many steps."""
+        counts, passed = Counter(), Counter()
+        for number, e in enumerate(self.steps):
+            if number % EVERY == 0:
+                yield counts.copy(), passed.copy()
+            _make(e, counts, passed)
+        yield counts, passed
 
     def _next_wait(self, rank, place):
         """(row, writer, at_least) of the wait that the rank comes to next, or None if it does something else."""
@@ -122,9 +132,9 @@ class Arrivals(SteppedView):
         """What step `number`, counted from 1, does."""
         e = self.steps[number - 1]
         if e.kind == NOTIFY:
-            count = self._states[number][0][e.peer, e.row, e.rank]
+            count = self._at(number)[0][e.peer, e.row, e.rank]
             return f"rank {e.rank} notifies rank {e.peer} on row {e.row}; its cell there is now {count}"
-        count = self._states[number][0][e.rank, e.row, e.peer]
+        count = self._at(number)[0][e.rank, e.row, e.peer]
         asked = f"row {e.row}, at least {e.at_least}"
         return f"rank {e.rank} has waited for rank {e.peer}, {asked}; the cell is {count}"
 
@@ -223,7 +233,7 @@ class Arrivals(SteppedView):
         """What the rank does in step `number`, or that it waits after it; later steps are only outlined."""
         e, now = self.steps[number - 1], self._settings["step"]
         if e.rank != rank:
-            if number <= now and rank in self._states[number][2]:
+            if number <= now and rank in self._at(number)[2]:
                 drawing.box(x, y + 4, w + 2, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
                 word = fitting(["waits", ""], w, 7)
                 drawing.label(x + w / 2, y + h / 2, word, 7, colour=palette.QUIET, align="center")
@@ -294,6 +304,15 @@ _WORDS = {
     "passed": "its wait is over",
     "waits": "the rank waits here",
 }
+
+
+def _make(e, counts, passed):
+    """Count a step, a notification or a wait."""
+    if e.kind == NOTIFY:
+        counts[e.peer, e.row, e.rank] += 1
+    else:
+        cell = e.rank, e.row, e.peer
+        passed[cell] = max(passed[cell], e.at_least)
 
 
 def _chosen(signals, names):

@@ -10,6 +10,7 @@ import collectlab as cl
 from collectlab import views
 from collectlab.trace import Trace
 from collectlab.trace.events import NOTIFY, WAIT
+from collectlab.views.arrivals import EVERY
 
 KERNELS = [cl.kernels.mesh.all_reduce, cl.kernels.ring.all_reduce, cl.kernels.two_phase.all_reduce]
 
@@ -57,6 +58,17 @@ def test_every_state_counts_what_the_events_say(kernel, schedule):
                     assert view.count(owner, row, writer) == len(there)
                     assert view.passed(owner, row, writer) == max(passed, default=0)
     assert view.waiting() == {}
+
+
+def test_a_long_run_is_counted_from_where_counts_were_kept():
+    view = views.arrivals(cl.simulate(by_hand, 90, ranks=3))
+    assert view.last == 90 * 12 > 4 * EVERY
+    for state in (view.last, 0, EVERY, EVERY - 1, EVERY + 1, 3 * EVERY, 777, *range(2 * EVERY, 3 * EVERY + 9), 5):
+        view.set(step=state)
+        for owner, row, writer in ((0, 0, 1), (2, 44, 0), (1, 89, 2), (0, 63, 2)):
+            before = [(e.kind, e.rank, e.peer) for e in view.steps[:state] if e.row == row]
+            assert view.count(owner, row, writer) == before.count((NOTIFY, writer, owner))
+            assert view.passed(owner, row, writer) == before.count((WAIT, owner, writer))
 
 
 def test_who_waits_is_who_cannot_go_on():
