@@ -7,6 +7,8 @@ to set one line of text). Other canvases than Agg, for PDF or SVG, draw the same
 
 import functools
 import io
+import threading
+from bisect import bisect_right
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
@@ -158,7 +160,7 @@ class Drawing(Shapes):
 
 def width_of(text, size=9, weight="normal"):
     """How wide the label is, in pixels."""
-    return _bitmap(text, size, weight, palette.INK)[1]
+    return float(_extent(text, size, weight).width)
 
 
 def number_of(n, thing):
@@ -171,10 +173,8 @@ def fitting(candidates, width, size=9, weight="normal"):
     for text in candidates:
         if width_of(text, size, weight) <= width:
             return text
-    for length in range(len(text) - 1, 0, -1):
-        if width_of(text[:length] + "…", size, weight) <= width:
-            return text[:length] + "…"
-    return ""
+    fits = bisect_right(range(1, len(text)), width, key=lambda length: width_of(text[:length] + "…", size, weight))
+    return text[:fits] + "…" if fits else ""
 
 
 class _Label(Text):
@@ -186,7 +186,8 @@ class _Label(Text):
         if not self.get_visible() or not self.get_text():
             return None
         size, weight = self.get_fontsize(), self.get_fontweight()
-        pixels, width, x0, y0 = _bitmap(self.get_text(), size, weight, self.get_color())
+        pixels, x0, y0 = _bitmap(self.get_text(), size, weight, self.get_color())
+        width = width_of(self.get_text(), size, weight)
         x, y = self.get_position()
         x -= {"left": 0, "center": width / 2, "right": width}[self.get_horizontalalignment()]
         gc = renderer.new_gc()
@@ -198,16 +199,45 @@ class _Label(Text):
 
 @functools.lru_cache(maxsize=20_000)
 def _bitmap(text, size, weight, colour):
-    """The label as RGBA pixels, its width, and where the lower left pixel lies from its anchor."""
-    label = Text(
-        0, 0, text, fontsize=size, fontweight=weight, color=colour, va="center_baseline", parse_math=False
-    )
-    probe = RendererAgg(1, 1, DPI)
-    label.figure = Figure(dpi=DPI)
-    extent = label.get_window_extent(probe)
+    """The label as RGBA pixels, and where the lower left pixel lies from its anchor."""
+    extent = _extent(text, size, weight)
     left, low = int(np.floor(extent.x0)) - 2, int(np.floor(extent.y0)) - 2
     w, h = int(np.ceil(extent.x1)) + 2 - left, int(np.ceil(extent.y1)) + 2 - low
-    renderer = RendererAgg(w, h, DPI)
-    label.set_position((-left, -low))
-    label.draw(renderer)
-    return np.asarray(renderer.buffer_rgba())[::-1].copy(), float(extent.width), left, low
+    with _SETTING:
+        renderer = _sheet() if w <= _WIDE and h <= _TALL else RendererAgg(w, h, DPI)
+        renderer.clear()
+        label = _text(size, weight, colour)
+        label.set_text(text)
+        label.set_position((-left, -low))
+        label.draw(renderer)
+        return np.asarray(renderer.buffer_rgba())[-h:, :w][::-1].copy(), left, low
+
+
+@functools.lru_cache(maxsize=40_000)
+def _extent(text, size, weight):
+    """The label's box, from its anchor: many are only measured, to find the one that fits."""
+    with _SETTING:
+        label = _text(size, weight, palette.INK)
+        label.set_text(text)
+        label.set_position((0, 0))
+        return label.get_window_extent(_sheet())
+
+
+# One sheet and a few texts set every label: to make them costs more than to use them. The buttons of a widget may act
+# in a thread of their own
+_WIDE, _TALL = 1600, 64  # pixels
+_SETTING = threading.Lock()
+
+
+@functools.cache
+def _sheet():
+    return RendererAgg(_WIDE, _TALL, DPI)
+
+
+@functools.cache
+def _text(size, weight, colour):
+    label = Text(
+        0, 0, "", fontsize=size, fontweight=weight, color=colour, va="center_baseline", parse_math=False
+    )
+    label.figure = Figure(dpi=DPI)
+    return label

@@ -11,8 +11,9 @@ of it in which no rank begins a second action, nobody waits for what the stretch
 import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -26,6 +27,7 @@ MOST_ROWS = 16  # of one window; where it is cut into more, neighbours share a r
 MOST_PAIRS = 3_000_000  # of accesses, among which races are looked for
 LOADED, RETURNED = "loaded", "returned"
 _EMPTY = -2  # in the place of a share, as RUBBISH
+_FIELDS = attrgetter(*(field.name for field in fields(Card)))
 
 
 @dataclass(frozen=True)
@@ -325,7 +327,7 @@ class States:
             for place, e in enumerate(self.events):
                 mine[self.step_of[place], e.rank].append(e)
             cards = {key: Trace(self.nranks, events).measured(key[1]) for key, events in mine.items()}
-            self._tallies = np.array([(*key, *astuple(cards[key])) for key in sorted(cards)], np.int64).reshape(-1, 8)
+            self._tallies = np.array([(*key, *_FIELDS(cards[key])) for key in sorted(cards)], np.int64).reshape(-1, 8)
         part = self._tallies[: np.searchsorted(self._tallies[:, 0], step, "right")]
         sums = np.zeros((self.nranks, 6), np.int64)
         np.add.at(sums, part[:, 1], part[:, 2:])

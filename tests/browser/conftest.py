@@ -58,6 +58,15 @@ def chromium():
         yield opened
 
 
+@pytest.fixture(scope="module")
+def expect(chromium):
+    """Playwright's assertions, which wait until they hold."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=30_000)
+    return expect
+
+
 @pytest.fixture(scope="session")
 def shots(tmp_path_factory, pytestconfig):
     """The folder for pictures of the page."""

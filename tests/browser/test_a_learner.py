@@ -14,14 +14,6 @@ run = cl.run(hangs, ranks=3, device="cpu", timeout=600)"""
 CELLS = ["import collectlab as cl", HUNG, "cl.run(lambda ctx: 7 * ctx.rank, ranks=3, device='cpu').results"]
 
 
-@pytest.fixture(scope="module")
-def expect(chromium):
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=30_000)
-    return expect
-
-
 def run(tab, cell):
     """Run one cell with Shift and Enter."""
     cell.locator(".cm-content").click()
