@@ -55,12 +55,12 @@ def medians(of_ranks):
     return [float(median) * 1e3 for median in np.median(np.max(of_ranks, axis=0), axis=0)]
 
 
-def steps(ctx, elsewhere, per_bucket, rounds=ROUNDS):
+def steps(ctx, elsewhere, per_bucket, rounds=ROUNDS, size=LAYERS):
     """For each round the seconds of a step on this rank: overlapping, then the two without overlap."""
     from collectlab.overlap import streams
     from collectlab.overlap.backward import Layers, Training, reference
 
-    layers, lanes = Layers(**LAYERS), streams(ctx)
+    layers, lanes = Layers(**size), streams(ctx)
     x, y = layers.samples(ROWS * ctx.nranks, seed=1)
     mine = slice(ctx.rank * ROWS, (ctx.rank + 1) * ROWS)
     bucketed = Training(lanes, layers, layers.start(0), 1e-3, per_bucket)

@@ -9,7 +9,7 @@ from collectlab.bench import overlap
 
 @pytest.mark.parametrize("elsewhere", (False, True))
 def test_each_round_has_a_time_for_each_way(elsewhere):
-    run = cl.run(overlap.steps, elsewhere, 2, 1, ranks=2, device="cpu")
+    run = cl.run(overlap.steps, elsewhere, 2, 1, {"width": 16, "depth": 4}, ranks=2, device="cpu")
     assert run.ok and np.shape(run.results) == (2, 1, 3) and np.min(run.results) > 0
     if elsewhere:  # the backward pass of 4 layers is waited for in each
         assert np.min(run.results) >= 4 * overlap.SECONDS
