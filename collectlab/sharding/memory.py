@@ -72,11 +72,17 @@ class Plan:
         rows.append(("in all", "", *(f"{phase.held:,}" for phase in self.phases)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = [str.ljust, str.ljust, *[str.rjust] * len(numbers)]
+        twice = {}
+        for number, phase in zip(numbers, self.phases, strict=True):
+            for of in phase.overlaps:
+                twice.setdefault(of, []).append(number)
+        overlaps = "; ".join(f"{of} in {' '.join(where)}" for of, where in twice.items())
         cells = ([side(*cell) for side, *cell in zip(sides, row, widths, strict=True)] for row in rows)
         return "\n".join([
             f"{self.strategy}, rank {self.rank} of {self.nranks}: bytes held in each phase of a step",
-            ", ".join(f"{n} {phase.name}" for n, phase in zip(numbers, self.phases, strict=True)),
+            "; ".join(f"{n} {phase.name}" for n, phase in zip(numbers, self.phases, strict=True)),
             *("  ".join(row).rstrip() for row in cells),
+            *([f"at once whole and in this rank's part: {overlaps}"] if twice else []),
             f"peak of the step: {self.peak.held:,}, in {self.peak.name}; {self.kept:,} stay from step to step",
         ])  # fmt: skip
 

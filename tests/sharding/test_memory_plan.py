@@ -89,7 +89,7 @@ def test_a_plan_is_a_table():
     text = str(sharding.plan(Task(Network(6, 10, 3), Adam(), batch=48, batches=4), "sharded_optimizer", 4, rank=1))
     assert text.splitlines() == [
         "sharded_optimizer, rank 1 of 4: bytes held in each phase of a step",
-        "(1) forward, (2) backward, (3) reduce-scatter, (4) update, (5) all-gather",
+        "(1) forward; (2) backward; (3) reduce-scatter; (4) update; (5) all-gather",
         "                                         (1)    (2)    (3)    (4)    (5)",
         "parameters                  retained     824    824    824    824    824",
         "samples                     retained   3,456  3,456  3,456  3,456  3,456",
@@ -102,8 +102,10 @@ def test_a_plan_is_a_table():
         "errors of the hidden layer  temporary      .    960      .      .      .",
         "scratch                     temporary      .      .      .    208      .",
         "in all                                 5,944  7,728  5,728  5,112  4,696",
+        "at once whole and in this rank's part: gradient in (3)",
         "peak of the step: 7,728, in backward; 4,696 stay from step to step",
     ]
+    assert "at once" not in str(sharding.plan(Task(), "replicated", 4))
 
 
 def test_mixed_precision_is_sixteen_bytes_a_parameter_and_less_in_shards():
