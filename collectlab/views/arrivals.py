@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
+from reprlib import repr
 
 from collectlab.trace import Trace
 from collectlab.trace.events import NOTIFY, WAIT
@@ -44,7 +45,7 @@ class Arrivals(SteppedView):
     def __init__(self, run, signals, step):
         trace = run if isinstance(run, Trace) else getattr(run, "trace", None)
         if not isinstance(trace, Trace):
-            raise TypeError(f"arrivals(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
+            raise TypeError(f"arrivals(run={repr(run)}): a Run, a SimulatedRun or a Trace is accepted")
         self.nranks, self._events = trace.nranks, trace.events
         if self.nranks > MOST_RANKS:
             raise ValueError(f"arrivals(run): the run has {self.nranks} ranks; 1 to {MOST_RANKS} can be drawn")

@@ -1,5 +1,7 @@
 """A kernel, step by step: what every rank holds, loads, stores and waits for, and what it has moved."""
 
+from reprlib import repr
+
 from collectlab import explore
 from collectlab.cost import Card
 from collectlab.explore.contributions import NotKnown
@@ -52,7 +54,7 @@ class KernelPlayer(SteppedView):
 
     def __init__(self, run, cards, name, step):
         if not isinstance(run if isinstance(run, Trace) else getattr(run, "trace", None), Trace):
-            raise TypeError(f"kernel_player(run={run!r}): a Run, a SimulatedRun or a Trace is accepted")
+            raise TypeError(f"kernel_player(run={repr(run)}): a Run, a SimulatedRun or a Trace is accepted")
         self._taken = {False: (run, States(run))}
         self._take(False)
         self.nranks = self.states.nranks

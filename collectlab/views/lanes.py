@@ -1,5 +1,7 @@
 """Time lanes: when each rank of a real run moved data, waited for another, and did anything else."""
 
+from reprlib import repr
+
 import numpy as np
 
 from collectlab.trace import Trace, deadlock
@@ -47,7 +49,7 @@ class Lanes(SteppedView):
     def __init__(self, run, name, step, zoom):
         trace = run if isinstance(run, Trace) else getattr(run, "trace", None)
         if not isinstance(trace, Trace):
-            raise TypeError(f"lanes(run={run!r}): a Run is accepted, as cl.run returns it")
+            raise TypeError(f"lanes(run={repr(run)}): a Run is accepted, as cl.run returns it")
         places = getattr(run, "rank_map", None) or ()
         hosts = [place.host for place in places]
         self.spans, self.nranks, self._trace = TimeSpans(trace, hosts), trace.nranks, trace
@@ -114,6 +116,9 @@ class Lanes(SteppedView):
                 f"Rank {rank} let the others wait longest: {seconds_of(waited[rank])} in all, "
                 f"{waited[rank] / waited.sum():.0%} of the waiting that ended."
             )
+        if not said and self.spans.waits:
+            every = seconds_of(sum(wait.seconds for wait in self.spans.waits))
+            said.append(f"The ranks waited {every} in all; for whom is not known.")
         return said or ["Nobody waited for anybody."]
 
     def told(self, wait):

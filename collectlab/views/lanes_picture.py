@@ -146,10 +146,10 @@ class LanesPicture:
 
 
 _LOOKS = {
-    "move": {"face": palette.colour(0), "edge": palette.INK, "line": 0.5, "layer": 2},
+    "move": {"face": palette.colour(0), "layer": 1},
     "wait": {"face": palette.PAPER, "edge": palette.colour(5), "line": 0.8, "hatch": "////", "layer": 1},
     "set-up": {"face": palette.PAPER, "edge": palette.QUIET, "line": 0.5, "hatch": "....", "layer": 1},
-    "else": {"face": palette.tint(6, 0.45), "edge": palette.LINE, "line": 0.5, "layer": 1},
+    "else": {"face": palette.tint(6, 0.45), "layer": 1},
     "over": {"face": palette.PAPER, "edge": palette.LINE, "line": 0.8, "dash": ":", "layer": 1},
 }
 

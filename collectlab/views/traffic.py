@@ -2,6 +2,7 @@
 
 from dataclasses import astuple, fields
 from itertools import groupby
+from reprlib import repr
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def traffic(run, cards=None, name=None, *, step=None):
         cards = [cl.kernels.ring.all_reduce_cost(4, x.size, x.itemsize, rank) for rank in range(4)]
         views.traffic(run, cards)
 
-    run    a Run or a simulated run, finished or not
+    run    a Run or a simulated run, finished or not, or a Trace
     cards  a list with the `cost.Card` of each rank, which predict its bytes and the rest, but not from whom;
            None to show only what was measured
     name   what the title calls it; the default is the name of the run's program
@@ -48,9 +49,9 @@ class Traffic(SteppedView):
     """
 
     def __init__(self, run, cards, name, step):
-        trace = getattr(run, "trace", None)
+        trace = run if isinstance(run, Trace) else getattr(run, "trace", None)
         if not isinstance(trace, Trace):
-            raise TypeError(f"traffic(run, cards): run is what cl.run or cl.simulate returned, not {run!r}")
+            raise TypeError(f"traffic(run, cards): run is what cl.run or cl.simulate returned, not {repr(run)}")
         self.nranks, self.status = trace.nranks, getattr(run, "status", "done")
         program = getattr(run, "program", None) or getattr(run, "spec", {}).get("program", "program")
         self.name = str(program if name is None else name)

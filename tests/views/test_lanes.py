@@ -114,6 +114,12 @@ def test_hosts_begin_each_with_their_own_first_rank():
     assert "whose clocks differ" not in views.lanes(late()).text()
 
 
+def test_waits_whose_notifications_are_lost_are_counted_all_the_same():
+    view = views.lanes(Trace(2, [event("wait", 0, 1, 1, 3), event("load", 1, 1, 0, 4)]))
+    assert view.verdicts() == ["The ranks waited 2 s in all; for whom is not known."]
+    assert views.lanes(Trace(1, [event("load", 0, 0, 0, 4)])).verdicts() == ["Nobody waited for anybody."]
+
+
 def test_simulated_ranks_have_no_clock():
     run = cl.simulate(cl.kernels.mesh.all_reduce, np.ones(4), ranks=2)
     with pytest.raises(ValueError, match=r"lanes\(run\): its events carry no times, as simulated ranks have no"):

@@ -237,6 +237,14 @@ def test_a_step_that_is_not_there_is_named(step):
         view.set(step=step)
 
 
+def test_a_trace_alone_will_do():
+    run = simulated(kernels.mesh, 2, 3)
+    assert np.array_equal(views.traffic(run.trace).matrix, views.traffic(run).matrix)
+    with pytest.raises(TypeError) as caught:
+        views.traffic(["a long list"] * 100_000)
+    assert len(str(caught.value)) < 200
+
+
 def test_a_trace_of_many_events_opens():
     run = simulated(kernels.ring, 8, 8)
     many = Trace(8, run.trace.events * 200)
