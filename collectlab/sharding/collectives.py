@@ -62,6 +62,7 @@ def reduce_scatter(ctx, x, partition, op="sum", out=None):
     out  where the block is to lie; only for a partition without padding
     """
     x, counts = padded(x, partition, op), partition.counts
+    _check_out("reduce_scatter", out, partition, counts[ctx.rank])
     block = np.empty(counts[ctx.rank], x.dtype) if out is None or not _is_host(out) else out
     if len(set(counts)) == 1:
         ctx.comm.Reduce_scatter_block(x, block, op=_mpi_op(op))
@@ -80,6 +81,7 @@ def all_gather(ctx, block, partition, out=None):
     counts, data = partition.counts, partition.total - partition.padding
     if block is None and out is None:
         raise ValueError("all_gather(block=None): then the own block lies in `out`, which is missing")
+    _check_out("all_gather", out, partition, partition.total)
     whole = np.empty(partition.total, block.dtype) if out is None else _on_host(out)
     if block is None:
         mine = IN_PLACE
@@ -90,6 +92,12 @@ def all_gather(ctx, block, partition, out=None):
     else:
         ctx.comm.Allgatherv(mine, [whole, list(counts)])
     return ctx.xp.asarray(whole[:data]) if out is None else _bring(whole, out)
+
+
+def _check_out(call, out, partition, count):
+    if out is not None and (partition.padding or out.size != count):
+        why = "padding would lie in it" if partition.padding else f"it has {out.size} elements and {count} come"
+        raise ValueError(f"{call}: `out` does not fit: {why}; leave it away, and the result is a new array")
 
 
 def _own(block, partition, rank):

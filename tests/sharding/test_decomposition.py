@@ -102,6 +102,17 @@ def test_a_block_of_another_length_is_refused_on_every_rank():
         assert said == [f"all_gather: rank {rank}'s block has {n} elements; the partition gives it 1" for n in (2, 3)]
 
 
+def test_a_place_for_the_result_has_to_fit():
+    class alone:
+        rank, nranks = 0, 1
+
+    x, even, padded = np.zeros(5), Partition.uneven(5, 1), Partition.padded(5, 1, multiple=4)
+    for size, partition, says in ((6, even, "6 elements and 5 come"), (8, padded, "padding would lie")):
+        for call in (collectives.reduce_scatter, collectives.all_gather):
+            with pytest.raises(ValueError, match=f"{call.__name__}: `out` does not fit: .*{says}"):
+                call(alone, x, partition, out=np.zeros(size))
+
+
 def in_place(ctx, partition):
     x = np.arange(partition.total, dtype=np.int64) * 10**ctx.rank
     collectives.all_reduce(ctx, x, out=x)
