@@ -46,7 +46,7 @@ class Host:
     def __init__(self, selector, listener, token, nranks, heard):
         self.name, self.numbers = os.uname().nodename, []
         self._selector, self._token, self._heard = selector, token, heard
-        self._ranks = [_Rank() for _ in range(nranks)]
+        self._ranks, self._refused = [_Rank() for _ in range(nranks)], []
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._on_connection)
 
@@ -114,7 +114,8 @@ class Host:
             return
         rank = self._ranks[number]
         if getattr(rank, who) is not None:
-            self._drop(channel)
+            self._selector.unregister(channel)
+            self._refused.append(channel)  # left open: a guard that is hung up on would end everything
             self._heard(self, number, who, first)
             return
         setattr(rank, who, channel)

@@ -17,6 +17,7 @@ import threading
 
 def serve(name, path, hosts, private):
     socket.sethostname(name)
+    os.environ["TMPDIR"] = private
     for folder in ("/dev/shm", private):
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
     subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
@@ -32,7 +33,7 @@ def serve(name, path, hosts, private):
 def _start(client):
     text, streams, _, _ = socket.recv_fds(client, 1 << 16, 3)
     command, environment = json.loads(text)
-    plain = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    plain = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR")}
     process = subprocess.Popen(
         command, stdin=streams[0], stdout=streams[1], stderr=streams[2], env={**plain, **environment},
         shell=isinstance(command, str), start_new_session=True,

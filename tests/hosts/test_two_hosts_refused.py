@@ -40,7 +40,7 @@ def test_an_address_that_is_not_this_hosts_is_refused(notebook, address):
 
 
 def test_a_folder_that_the_other_host_does_not_see_is_named(hosts, notebook):
-    private = hosts.folder / "private"
+    private = hosts.folder / "private" / "runs"
     notebook.run(f"import os; os.environ['COLLECTLAB_RUNS'] = {str(private)!r}")
     try:
         with pytest.raises(NotebookError) as raised:
