@@ -260,6 +260,8 @@ def _processes(found, notebook):
             kinds["mpiexec"].append(pid)
         elif "launcher.worker" in words:
             workers.append(pid)
+    supervisors = kinds["supervisor"]  # and its heir, a fork of it, for the case that all these are killed at once
+    kinds["supervisor"] = [pid for pid in supervisors if _parent(pid) not in supervisors]
     for pid in workers:  # a rank is the child of its guard
         kinds["rank" if _parent(pid) in workers else "guard"].append(pid)
     return kinds
