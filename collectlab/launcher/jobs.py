@@ -81,11 +81,3 @@ def withdraw(words):
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     return f"{' '.join(words)}: {why}" if why else ""
-
-
-def end_with_parent():
-    """Have the kernel send SIGTERM to this process when its parent dies: salloc then withdraws its job."""
-    import ctypes
-    import signal
-
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 
-from collectlab.launcher import network, sweep
+from collectlab.launcher import jobs, network, sweep
 from collectlab.launcher.host import LOOK, Host, react
 from collectlab.launcher.wire import Broken
 
@@ -111,8 +111,10 @@ def start(control):
     channel.close()
 
 
-def leave_heir(tag, since, leaves):
+def leave_heir(tag, since, leaves, cancel):
     """Fork a process that sweeps this host should the supervisor, which calls this, be killed; returns its lifeline.
+
+    It also withdraws the job from the queue of a cluster, with the words `cancel`.
 
     The keepers sweep their hosts then, and MPI may take the guards here along before they have done so here.
     """
@@ -123,6 +125,7 @@ def leave_heir(tag, since, leaves):
     try:
         _detach({end})
         os.read(end, 1)
+        jobs.withdraw(cancel)
         turn = socket.socket(socket.AF_UNIX)
         while True:
             try:

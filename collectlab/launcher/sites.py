@@ -222,8 +222,9 @@ def command(site, nranks, arguments):
     )
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if _executable(beside) else shutil.which(program)
-    if found is None:
-        raise Lacking(site, f"{program} was not found")
+    for needed in (found or program, *site.queue[:1], *site.cancel[:1]):
+        if shutil.which(needed) is None:
+            raise Lacking(site, f"{needed} was not found")
     return [found, *words, interpreter, *arguments]
 
 

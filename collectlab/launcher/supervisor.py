@@ -92,7 +92,8 @@ class Supervisor:
         self.names = {"path": path, "device": device, "names": names}
         self.tag, self.patience, self.cure = tag, patience, cure
         self.leaves, self.hints, self.cancel = site["leaves"], hints, queue.pop("cancel")
-        self.launcher = os.path.basename(command[0])
+        names_in_order = (os.path.basename(word).removesuffix(".py") for word in command)
+        self.launcher = next(name for name in names_in_order if not name.startswith(("python", "-")))
         self.job = jobs.Job(**queue) if queue["ask"] else None
         self.started = time.time()
         try:
@@ -101,15 +102,14 @@ class Supervisor:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 env={**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)},
-                preexec_fn=jobs.end_with_parent if self.cancel else None,
             )  # fmt: skip
             # a process that the notebook forked may hold the socket open after the notebook's end
             self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
         except OSError as error:
             self._end("failed", {"kind": "no launcher", "why": str(error)})
         self.leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
-        if other_hosts:
-            self.lifeline = leave_heir(tag, self.started, self.leaves)
+        if other_hosts or self.cancel or self.leaves:
+            self.lifeline = leave_heir(tag, self.started, self.leaves, self.cancel)
         self.notebook.send(op="launcher", pid=self.process.pid)
         sweep.adopt_orphans()
         os.set_blocking(self.process.stdout.fileno(), False)

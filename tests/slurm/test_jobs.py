@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from collectlab.launcher import jobs
+from collectlab.launcher import jobs, sites
 
 QUEUE = """\
 other Resources
@@ -61,6 +61,19 @@ def test_a_look_at_the_queue(queue, hopeless, answer):
         assert job.answer() == answer
     pauses = [job.pause() for _ in range(20)]
     assert pauses == sorted(pauses) and pauses[0] < 1 and pauses[-1] == 10
+
+
+@pytest.mark.parametrize("name", ("slurm", "slurm-queue"))
+def test_the_sites_are_read(name, monkeypatch):
+    site = sites.find(name)
+    assert site.across and site.hints and bool(site.queue) == bool(site.cancel) == (name == "slurm-queue")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(sites.shutil, "which", lambda word: None if word == "scancel" else f"/bin/{word}")
+    if name == "slurm-queue":
+        with pytest.raises(FileNotFoundError, match=r"needs Slurm's salloc.*; scancel was not found"):
+            sites.command(site, 2, [])
+    else:
+        assert sites.command(site, 2, [])[:2] == ["/bin/srun", "--jobid=7"]
 
 
 def test_what_a_launcher_says_is_explained():

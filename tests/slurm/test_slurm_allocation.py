@@ -108,7 +108,7 @@ def workers(mark):
     return found
 
 
-@pytest.mark.parametrize("who", ("rank on n1", "rank on n2", "srun", "supervisor"))
+@pytest.mark.parametrize("who", ("rank on n2", "srun", "supervisor"))
 def test_a_kill_leaves_nothing_on_either_node_and_the_next_run_works(who, script, mark):
     going = script(LIVES)
     going.told()
@@ -124,27 +124,26 @@ def test_a_kill_leaves_nothing_on_either_node_and_the_next_run_works(who, script
     wait_for(lambda: not before & set(mark.alive()), 3)
 
 
-@pytest.mark.parametrize("who", (["notebook"], ["notebook", "supervisor"]))
-def test_a_notebook_that_is_killed_takes_all_with_it(who, script, mark):
+def test_a_notebook_that_is_killed_takes_all_with_it(script, mark):
     going = script(LIVES)
     going.told()
-    for kind in who:
-        os.kill(pid_of(mark, kind), signal.SIGKILL)
+    os.kill(pid_of(mark, "notebook"), signal.SIGKILL)
     mark.gone(5)
 
 
-@pytest.mark.parametrize("act", ("interrupt", "stop"))
-def test_an_interrupt_ends_both_nodes(act, script):
+def test_interrupt_and_stop_end_both_nodes(script):
     said = script("""
-ranks = cl.launch(4, device="cpu", site="slurm")
-run = ranks.submit(naps)
-while not os.path.exists(os.path.join(run.path, "log.3")):
-    time.sleep(0.01)
-began = time.monotonic()
-getattr(ranks, given[0])()
-tell(status=run.status, seconds=time.monotonic() - began)
-""", act).answer()
-    assert said["status"] == "interrupted" and said["seconds"] < 3
+ranks, ended = cl.launch(4, device="cpu", site="slurm"), []
+for act in (ranks.interrupt, ranks.stop):
+    run = ranks.submit(naps)
+    while not os.path.exists(os.path.join(run.path, "log.3")):
+        time.sleep(0.01)
+    began = time.monotonic()
+    act()
+    ended.append((run.status, time.monotonic() - began < 3))
+tell(ended=ended)
+""").answer()
+    assert said["ended"] == [["interrupted", True]] * 2
 
 
 # GPUs: Slurm deals out two on each node; a stand-in for CuPy takes what CUDA_VISIBLE_DEVICES names
@@ -167,8 +166,10 @@ class cuda:
             seen[self.at]
 """
 PLACES = """
-run = cl.run(lambda ctx: os.environ["CUDA_VISIBLE_DEVICES"], ranks=4, device="cuda", site=given[0])
-tell(seen=run.results, places=[(p.host, p.device, p.identity) for p in run.rank_map.places], report=run.report())
+for site in given:
+    run = cl.run(lambda ctx: os.environ["CUDA_VISIBLE_DEVICES"], ranks=4, device="cuda", site=site)
+    places = [(place.host, place.device, place.identity) for place in run.rank_map.places]
+    tell(seen=run.results, places=places, report=run.report())
 """
 GPU_PLACES = [
     ["n1", "cuda:0", "0000:00:00.0"], ["n1", "cuda:1", "0000:01:00.0"],
@@ -176,17 +177,17 @@ GPU_PLACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("bound", "seen"), (([], ["0,1"] * 4), (["--gpus-per-task=1"], ["0", "1"] * 2)))
-def test_a_rank_takes_a_gpu_of_its_node_or_the_one_that_slurm_bound_it_to(bound, seen, script, tmp_path):
+def test_a_rank_takes_a_gpu_of_its_node_or_the_one_that_slurm_bound_it_to(script, tmp_path):
     (tmp_path / "cupy.py").write_text(CUPY)
     (tmp_path / "sites").mkdir()
     site = (ROOT / "launch" / "sites" / "slurm.toml").read_text()
-    words = "".join(f'"{word}", ' for word in bound)
-    (tmp_path / "sites" / "gpus.toml").write_text(site.replace('"--overlap"', f'{words}"--overlap"'))
+    (tmp_path / "sites" / "bound.toml").write_text(site.replace('"--overlap"', '"--gpus-per-task=1", "--overlap"'))
     variables = {"PYTHONPATH": str(tmp_path), "COLLECTLAB_SITES": str(tmp_path / "sites")}
-    said = script(PLACES, "gpus", within=(*INSIDE, "--gpus-per-node=2"), **variables).answer()
-    assert said["seen"] == seen, said["report"]
-    assert said["places"] == GPU_PLACES
+    going = script(PLACES, "slurm", "bound", within=(*INSIDE, "--gpus-per-node=2"), **variables)
+    for seen in (["0,1"] * 4, ["0", "1"] * 2):
+        said = going.told()
+        assert said["seen"] == seen, said["report"]
+        assert said["places"] == GPU_PLACES
 
 
 # what cannot start
