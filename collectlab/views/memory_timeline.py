@@ -1,15 +1,13 @@
 """The memory timeline: what one rank holds in each phase of a step, in three kinds, and where the peak is."""
 
-import operator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
+from collectlab.views.memory_phases import KINDS, UNNAMED, checked_bytes, kept, read_phase
 from collectlab.views.view import SteppedView
 from collectlab.views.words import size_of, table
 
-KINDS = ("retained", "sharded", "temporary")
 MEANS = {
     "retained": "held whole by this rank",
     "sharded": "this rank's part only",
@@ -19,28 +17,8 @@ MOST = 24  # phases that are drawn one by one
 MOST_LINES = 129  # of the table: 64 phases, what lies between them, and the head
 NOT = "A figure between phases is not a peak: the temporary buffers of a phase exist only inside it."
 PLAN = "Bytes of the buffers that were named: not what an allocator reserves for them, and no traffic."
-UNNAMED = "bytes"  # the label of an amount that has none
 
 _MARGIN, _LEFT, _TOP, _TALL = 28, 84, 106, 260  # pixels
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of a step; each of the three is a dict label -> bytes."""
-
-    name: str
-    retained: dict
-    sharded: dict
-    temporary: dict
-
-    @property
-    def total(self):
-        """Bytes that are held while the phase runs: int."""
-        return sum(map(self.of, KINDS))
-
-    def of(self, kind):
-        """Bytes of one kind: int."""
-        return sum(getattr(self, kind).values())
 
 
 def memory_timeline(phases, name="one step", *, who="one rank", budget=None, step=None):
@@ -75,12 +53,12 @@ class MemoryTimeline(SteppedView):
     def __init__(self, phases, name, who, budget, step):
         if not isinstance(phases, list | tuple) or not phases:
             raise ValueError(f"memory_timeline(phases): a list of phases is accepted, one at least, not {phases!r}")
-        self.phases = [_phase(number, phase) for number, phase in enumerate(phases, 1)]
-        self.between = [_kept(a, b) for a, b in pairwise(self.phases)]
+        self.phases = [read_phase(number, phase) for number, phase in enumerate(phases, 1)]
+        self.between = [kept(a, b) for a, b in pairwise(self.phases)]
         self.name, self.who = str(name), str(who)
         totals = [phase.total for phase in self.phases]
         self.peak = totals.index(max(totals)) + 1, max(totals)
-        self.budget = None if budget is None else _bytes("memory_timeline(budget)", budget)
+        self.budget = None if budget is None else checked_bytes("memory_timeline(budget)", budget)
         super().__init__(step=self.peak[0] if step is None else step)
 
     @property
@@ -237,37 +215,3 @@ _LOOKS = {
     "temporary": {"face": palette.tint(1, 0.35), "edge": palette.INK, "line": 0.8, "hatch": "////"},
     "between": {"face": palette.INK},
 }
-
-
-def _kept(before, after):
-    """Bytes that both phases hold, temporary ones aside: of each label, or of what has none, the smaller amount."""
-    kept = 0
-    for kind in ("retained", "sharded"):
-        mine, theirs = getattr(before, kind), getattr(after, kind)
-        kept += sum(min(size, theirs.get(label, 0)) for label, size in mine.items())
-    return kept
-
-
-def _phase(number, given):
-    get = given.get if isinstance(given, dict) else lambda field, default: getattr(given, field, default)
-    name = get("name", None)
-    if name is None:
-        raise TypeError(
-            f"memory_timeline(phases): phase {number} has no name; a dict with name, retained, sharded and "
-            f"temporary, or an object with these attributes, is accepted, not {given!r}"
-        )
-    held = {}
-    for kind in KINDS:
-        amount, where = get(kind, 0), f"memory_timeline(phases): phase {number}, {name}, {kind}"
-        labels = amount.items() if hasattr(amount, "items") else [(UNNAMED, amount)]
-        held[kind] = {str(label): _bytes(where, size) for label, size in labels}
-    return Phase(str(name), **held)
-
-
-def _bytes(where, size):
-    try:
-        if isinstance(size, bool) or operator.index(size) < 0:
-            raise TypeError
-    except TypeError:
-        raise ValueError(f"{where}: bytes are a whole number from 0 up, not {size!r}") from None
-    return operator.index(size)

@@ -1,0 +1,62 @@
+"""The phases of a step, as the memory timeline takes them: what is held in each, and what between two of them."""
+
+import operator
+from dataclasses import dataclass
+
+KINDS = ("retained", "sharded", "temporary")
+UNNAMED = "bytes"  # the label of an amount that has none
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a step; each of the three is a dict label -> bytes."""
+
+    name: str
+    retained: dict
+    sharded: dict
+    temporary: dict
+
+    @property
+    def total(self):
+        """Bytes that are held while the phase runs: int."""
+        return sum(map(self.of, KINDS))
+
+    def of(self, kind):
+        """Bytes of one kind: int."""
+        return sum(getattr(self, kind).values())
+
+
+def kept(before, after):
+    """Bytes that both phases hold, temporary ones aside: of each label, or of what has none, the smaller amount."""
+    both = 0
+    for kind in ("retained", "sharded"):
+        mine, theirs = getattr(before, kind), getattr(after, kind)
+        both += sum(min(size, theirs.get(label, 0)) for label, size in mine.items())
+    return both
+
+
+def read_phase(number, given):
+    """The Phase of that number, from a dict or an object; TypeError or ValueError name what is not accepted."""
+    get = given.get if isinstance(given, dict) else lambda field, default: getattr(given, field, default)
+    name = get("name", None)
+    if name is None:
+        raise TypeError(
+            f"memory_timeline(phases): phase {number} has no name; a dict with name, retained, sharded and "
+            f"temporary, or an object with these attributes, is accepted, not {given!r}"
+        )
+    held = {}
+    for kind in KINDS:
+        amount, where = get(kind, 0), f"memory_timeline(phases): phase {number}, {name}, {kind}"
+        labels = amount.items() if hasattr(amount, "items") else [(UNNAMED, amount)]
+        held[kind] = {str(label): checked_bytes(where, size) for label, size in labels}
+    return Phase(str(name), **held)
+
+
+def checked_bytes(where, size):
+    """The size as an int; ValueError, which says where, if it is no number of bytes."""
+    try:
+        if isinstance(size, bool) or operator.index(size) < 0:
+            raise TypeError
+    except TypeError:
+        raise ValueError(f"{where}: bytes are a whole number from 0 up, not {size!r}") from None
+    return operator.index(size)
