@@ -163,7 +163,8 @@ def _saved():
     import nbformat
 
     book = _notebook(_cell(name, 8) for name in VIEWS)
-    nbclient.NotebookClient(book, kernel_name="python3", timeout=120).execute()
+    quiet = ["--log-level=ERROR"]  # of the kernel, which else warns of its loopback connection
+    nbclient.NotebookClient(book, kernel_name="python3", timeout=120, extra_arguments=quiet).execute()
     return len(nbformat.writes(book).encode())
 
 

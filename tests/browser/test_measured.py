@@ -1,0 +1,19 @@
+"""`collectlab bench views` finds on screen what it measures there. No time is asserted."""
+
+import pytest
+
+from collectlab.bench import views
+
+pytestmark = pytest.mark.needs("browser")
+
+
+def test_the_rows_on_screen(monkeypatch):
+    monkeypatch.setattr(views, "GOALS", {2: 50.0})
+    monkeypatch.setattr(views, "STEPS", 12)
+    monkeypatch.setattr(views, "EVENTS", 500)
+    rows = {row.case: row for row in views._on_screen()}
+    stepped = {name for name in views.VIEWS if name not in views._OTHER}
+    assert {case for case in rows if case.startswith("step")} == {f"step of {n}, 2 x 2, on screen" for n in stepped}
+    assert len(rows) == len(stepped) + 2
+    for row in rows.values():
+        assert row.ours > 0 and row.to_dict()["met"] in (True, False)
