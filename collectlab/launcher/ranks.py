@@ -105,7 +105,8 @@ class Ranks:
                     "job": job, "ask": jobs.filled(self.site.queue, job), "cancel": self._cancel,
                     "hopeless": self.site.hopeless,
                 }  # fmt: skip
-                self._leaves = [*self.site.leaves, *([key] if key else ())]
+                new_ones = (path for path in self.site.leaves if not os.path.exists(path))  # else it is another's too
+                self._leaves = [*new_ones, *([key] if key else ())]
                 site = {
                     "rank": self.site.rank.split(), "local_rank": self.site.local_rank.split(),
                     "host": self.site.host, "daemons": self.site.daemons, "leaves": self._leaves,

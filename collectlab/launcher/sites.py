@@ -10,7 +10,8 @@
     hosts        the file that lists the hosts, one a line; {hosts} in command stands for it
     host         the variable in which a process finds the name of its host, where the machine's own will not do
     daemons      what the launcher's daemons on other hosts are called; cut off, they would stay there
-    leaves       folders that a killed launcher leaves behind, with {pid}, its process, and {tmp}
+    leaves       folders that a killed launcher leaves behind, with {pid}, its process, {tmp}, {host} and {uid};
+                 those that are there before are not touched
     queue        where a start may have to wait: the words that list the jobs that wait, the next to run first; each
                  line has a job's name, a space, and the reason. {job} in command is the name of this start's job
     cancel       the words that end the job called {job}, wherever it is
@@ -134,7 +135,8 @@ def _read(name, path):
     if not any("{n}" in word for word in found["command"]):
         raise ValueError(f"site={name!r}: {path}: no word of command holds {{n}}, the number of ranks")
     temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
-    found["leaves"] = [path.replace("{tmp}", temporary) for path in found.get("leaves", ())]
+    here = {"{tmp}": temporary, "{host}": os.uname().nodename.partition(".")[0], "{uid}": str(os.getuid())}
+    found["leaves"] = [_replaced(path, here) for path in found.get("leaves", ())]
     return Site(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in found.items()})
 
 
@@ -196,6 +198,10 @@ def hosts(site):
     return found
 
 
+def _replaced(text, values):
+    return functools.reduce(lambda text, name: text.replace(name, values[name]), values, text)
+
+
 def _executable(path):
     return os.access(path, os.X_OK, effective_ids=True)  # by the rights that count when it is started
 
@@ -217,9 +223,7 @@ def command(site, nranks, arguments):
     words = (_filled_in(site, word) for word in site.command)
     if site.hosts:
         values["{hosts}"] = _filled_in(site, site.hosts)
-    program, *words = (
-        functools.reduce(lambda text, name: text.replace(name, values[name]), values, word) for word in words
-    )
+    program, *words = (_replaced(word, values) for word in words)
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if _executable(beside) else shutil.which(program)
     for needed in (found or program, *site.queue[:1], *site.cancel[:1]):
