@@ -50,10 +50,11 @@ def mark(request, tmp_path, monkeypatch):
             found.gone()
             wait_for(lambda: not cluster.jobs(), 3, lambda: cluster.said("squeue"))
             assert not os.listdir(tmp_path / "tmp")
-        finally:  # what a test leaves must not become the fault of the next one
+        except BaseException:  # what this test leaves must not become the fault of the next one
             for pid in found.alive():
                 os.kill(pid, signal.SIGKILL)
             cluster.empty()
+            raise
 
 
 @pytest.fixture

@@ -150,8 +150,8 @@ tell(status=run.status, first=run.report().splitlines()[0], report=run.report())
 """
 REFUSED = {
     "no such partition": (4, {"SALLOC_PARTITION": "nowhere"}, "invalid partition specified: nowhere; set SALLOC_"),
-    "too many ranks": (99, {}, "PartitionConfig: the partition cannot give that: take fewer ranks"),
-    "too much time": (2, {"SALLOC_PARTITION": "short", "SALLOC_TIMELIMIT": "30"}, "or set SALLOC_TIMELIMIT"),
+    "too many ranks": (99, {}, ": take fewer ranks, or set SALLOC_"),
+    "too much time": (2, {"SALLOC_PARTITION": "short", "SALLOC_TIMELIMIT": "30"}, "set SALLOC_TIMELIMIT"),
     "too many nodes": (4, {"SALLOC_PARTITION": "short"}, "configuration is not available; no partition node"),
     "no such node": (1, {"SALLOC_CONSTRAINT": "moon"}, "Invalid feature specification; see the variables SALLOC_"),
 }
