@@ -48,8 +48,9 @@ class Mark:
 
 
 def wait_for(happened, within=10.0, complaint=lambda: "it did not happen"):
-    """Wait until `happened()`; what is watched is another process, which sends this one nothing."""
+    """Wait until `happened()`, and return what it says; what is watched is another process, which sends nothing."""
     end = time.monotonic() + within
-    while not happened():
+    while not (found := happened()):
         assert time.monotonic() < end, complaint()
         time.sleep(0.005)
+    return found

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from conftest import wait_for
+from marks import wait_for
 
 import collectlab as cl
 from collectlab.launcher import network

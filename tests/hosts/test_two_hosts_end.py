@@ -5,7 +5,8 @@ import signal
 import time
 
 import pytest
-from conftest import parent, wait_for
+from marks import wait_for
+from two_hosts import parent
 
 pytestmark = pytest.mark.needs("second host")
 

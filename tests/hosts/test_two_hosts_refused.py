@@ -1,7 +1,7 @@
 """What stands in the way of ranks on two hosts is said before or while they start, and strangers get nothing."""
 
 import pytest
-from conftest import NotebookError
+from two_hosts import NotebookError
 
 pytestmark = pytest.mark.needs("second host")
 

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from conftest import parent, switches
+from two_hosts import parent, switches
 
 pytestmark = pytest.mark.needs("second host")
 
