@@ -23,7 +23,7 @@ _MARGIN, _LEFT, _SUM, _TOP, _STRIP = 28, 76, 84, 122, 74  # pixels
 _UNITS = (("bytes", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40))
 
 
-def traffic(run, cards=None, name=None, *, step=None):
+def traffic(run, cards=None, name=None, *, predicted=None, step=None):
     """The traffic matrix of a run that used windows, beside its cost cards: a `Traffic`.
 
         cards = [cl.kernels.ring.all_reduce_cost(4, x.size, x.itemsize, rank) for rank in range(4)]
@@ -33,12 +33,14 @@ def traffic(run, cards=None, name=None, *, step=None):
     cards  a list with the `cost.Card` of each rank, which predict its bytes and the rest, but not from whom;
            None to show only what was measured
     name   what the title calls it; the default is the name of the run's program
+    predicted  who gets how many bytes from whom, as you predict it: an integer array (nranks, nranks) whose entry
+           [to, from] counts them, or another run of as many ranks. Own windows do not count; None if there is none
     step   the state that is shown first: what had been moved when each rank had waited so often (a barrier is
            one step). The default is the last, all that the run did
 
     TypeError or ValueError name the argument that is not accepted.
     """
-    return Traffic(run, cards, name, step)
+    return Traffic(run, cards, name, step, predicted)
 
 
 class Traffic(SteppedView):
@@ -48,7 +50,7 @@ class Traffic(SteppedView):
     and, where a kernel pushes, stores by from. What a rank reads of its own window is told apart and in no sum.
     """
 
-    def __init__(self, run, cards, name, step):
+    def __init__(self, run, cards, name, step, predicted=None):
         trace = run if isinstance(run, Trace) else getattr(run, "trace", None)
         if not isinstance(trace, Trace):
             raise TypeError(f"traffic(run, cards): run is what cl.run or cl.simulate returned, not {repr(run)}")
@@ -56,6 +58,7 @@ class Traffic(SteppedView):
         program = getattr(run, "program", None) or getattr(run, "spec", {}).get("program", "program")
         self.name = str(program if name is None else name)
         self.cards = _checked(cards, self.nranks)
+        self.predicted = None if predicted is None else _between(predicted, self.nranks)
         self._count(trace)
         self._payload = _payload(getattr(run, "results", []))
         self._groups = groups(self.nranks, MOST)
@@ -127,10 +130,33 @@ class Traffic(SteppedView):
             if self._done[-1, rank, at] != getattr(card, field)
         ]
 
+    def wrong_pairs(self):
+        """Where the whole run is not what was predicted: a list of (to, from, measured, predicted)."""
+        if self.predicted is None or self._empty:
+            return []
+        matrix = np.zeros_like(self.predicted)
+        np.add.at(matrix, tuple(self._moves[:, 1:3].T), self._moves[:, 3])
+        np.fill_diagonal(matrix, 0)
+        found = np.argwhere(matrix != self.predicted).tolist()
+        return [(to, source, int(matrix[to, source]), int(self.predicted[to, source])) for to, source in found]
+
     # In words
 
     def verdict(self):
-        """Whether the run did what the cards say, in a sentence or two: str."""
+        """Whether the run did what the cards and the predictions say, in sentences: str."""
+        if self.predicted is None or self._empty:
+            return self._of_cards()
+        wrong = self.wrong_pairs()
+        if not wrong:
+            told = "Every rank got from every other the bytes that were predicted."
+        else:
+            to, source, measured, predicted = wrong[0]
+            pairs = f"{len(wrong)} of {number_of(self.nranks * (self.nranks - 1), 'pair')}"
+            told = f"{pairs} of ranks differ from the prediction, first rank {to} from rank {source}: "
+            told += f"{measured:,} bytes and not {predicted:,}."
+        return told if self.cards is None else f"{told} {self._of_cards()}"
+
+    def _of_cards(self):
         ended = f" The run's status is {self.status!r}." if self.status != "done" else ""
         if self._empty:
             return f"Nothing was traced: no window was used, or tracing was off.{ended}"
@@ -159,14 +185,21 @@ class Traffic(SteppedView):
 
     def text(self):
         matrix, own, predicted = self._grouped(), self._own(), self._predictions()
-        rows = [["to \\ from", *map(_range, self._groups), "in all", "card"][: None if self.cards else -1]]
+        foreseen, mine = self._foreseen(), self.predicted is not None
+        titles = ["to \\ from", *map(_range, self._groups), "in all"] + ["predicted"] * mine
+        rows = [titles + ["card"] * bool(self.cards)]
         for group, row in zip(self._groups, matrix, strict=True):
             cells = list(map(_in, row))
             if len(self._groups) == self.nranks:
                 rank = group[0]
                 cells[rank] = f"({_in(own[rank])})" if own[rank] else "-"
-            rows.append([_range(group), *cells, _in(row.sum()), *map(_in, predicted[len(rows) - 1 :][:1])])
-        rows.append(["in all", *map(_in, matrix.sum(axis=0)), _in(matrix.sum()), *[""] * bool(self.cards)])
+            at = len(rows) - 1
+            more = [*map(_in, foreseen.sum(axis=1)[at:][:1]), *map(_in, predicted[at:][:1])]
+            rows.append([_range(group), *cells, _in(row.sum()), *more])
+        rows.append(["in all", *map(_in, matrix.sum(axis=0)), _in(matrix.sum()), *[""] * (mine + bool(self.cards))])
+        if mine:
+            sums = [*map(_in, foreseen.sum(axis=0)), _in(foreseen.sum())]
+            rows.append(["predicted", *sums, *[""] * (1 + bool(self.cards))])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
         return "\n".join(
@@ -178,6 +211,7 @@ class Traffic(SteppedView):
                 *lines,
                 "",
                 *self._told(),
+                *self._misses(),
                 self.verdict(),
                 NOT,
             ]
@@ -205,6 +239,19 @@ class Traffic(SteppedView):
             texts.append(f"{words.get(field, field)} {done[at]:,}{card}")
         return ", ".join(texts)
 
+    def _misses(self):
+        """The pairs that differ from the prediction, in lines; before the last state none."""
+        wrong = self.wrong_pairs() if self._settings["step"] == self.last else []
+        told = [f"rank {to} from rank {source}: {n:,} bytes (predicted: {want:,})" for to, source, n, want in wrong]
+        more = len(told) - MOST_LINES
+        return [*told[:MOST_LINES], f"... and {more} more pairs"] if more > 0 else told
+
+    def _foreseen(self):
+        """The predicted bytes between ranks, ranks of one group added; all zero where nothing is predicted."""
+        if self.predicted is None:
+            return np.zeros((0, 0), np.int64)
+        return self._added(self.predicted)
+
     def _grouping(self):
         group = len(self._groups[0])
         return [f"aggregated: {group} ranks a row and a column"] * (group > 1)
@@ -224,26 +271,32 @@ class Traffic(SteppedView):
 
     def _grouped(self):
         """Bytes between ranks, ranks of one group added."""
+        return self._added(self._between())
+
+    def _added(self, matrix):
         starts = [group[0] for group in self._groups]
-        return np.add.reduceat(np.add.reduceat(self._between(), starts, axis=0), starts, axis=1)
+        return np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1)
 
     # As a picture
 
     def _paint(self, drawing, static):
         matrix, n = self._grouped(), len(self._groups)
-        sums = _SUM * (2 if self.cards else 1)
+        mine = self.predicted is not None
+        sums = _SUM * (1 + mine + bool(self.cards))
         wide = min(100, (self.WIDTH - 2 * _MARGIN - _LEFT - sums) // n)
-        tall = 34 if n <= 8 else 25
-        below, room = _TOP + (n + 1) * tall + 22, self.WIDTH - 2 * _MARGIN
+        tall = 48 if n <= 8 and mine and self.wrong_pairs() else 34 if n <= 8 else 25
+        below, room = _TOP + (n + 1 + mine) * tall + 22, self.WIDTH - 2 * _MARGIN
         drawing.begin(below + _STRIP + 66)
         (unit, size), text = self._units(matrix, wide)
         drawing.label(_MARGIN, 26, fitting([f"traffic of {self.name}"], room, 14, "bold"), 14, "bold")
         about = [number_of(self.nranks, "rank"), *self._grouping(), f"{unit} from column to row", self._state()]
         drawing.label(_MARGIN, 50, fitting(["    ".join(about)], room, 10), 10, colour=palette.QUIET)
-        wrong = bool(self.differences()) or self.status != "done"
+        wrong = bool(self.differences()) or bool(self.wrong_pairs()) or self.status != "done"
         ink, weight = (palette.WRONG, "bold") if wrong else (palette.INK, "normal")
         ended = self._settings["step"] == self.last
-        drawing.label(_MARGIN, 72, fitting([self.verdict() if ended else ""], room, 10, weight), 10, weight, ink)
+        said = self.verdict() if ended else ""
+        said = fitting([said, said.partition(". ")[0] + "."], room, 10, weight)
+        drawing.label(_MARGIN, 72, said, 10, weight, ink)
         self._matrix(drawing, matrix, wide, tall, size, text)
         self._strip(drawing, below)
         own = n == self.nranks and self._own().any()
@@ -257,7 +310,9 @@ class Traffic(SteppedView):
     def _units(self, matrix, wide):
         """The smallest unit, and the largest size of text, with which every number fits its cell whole."""
         numbers = {*map(int, matrix.flat), *map(int, matrix.sum(axis=0))}
-        sums = [*matrix.sum(axis=1), matrix.sum(), *self._predictions()]
+        foreseen = self._foreseen()
+        numbers |= {*map(int, foreseen.flat), *map(int, foreseen.sum(axis=0))}
+        sums = [*matrix.sum(axis=1), matrix.sum(), *self._predictions(), *foreseen.sum(axis=1), foreseen.sum()]
         for unit in _UNITS:
             words = {_drawn(n, unit[1]) for n in numbers}
             if len(self._groups) == self.nranks:
@@ -294,8 +349,32 @@ class Traffic(SteppedView):
                 else:
                     self._cell(drawing, matrix[i, j], int(matrix.max()), *at, size, text)
         drawing.label(right, foot, _drawn(matrix.sum(), size), 9, "bold", align="right")
+        if self.predicted is not None:
+            right += _SUM
+            self._foretold(drawing, matrix, left, right, wide, tall, size, text)
         if self.cards:
             self._predicted(drawing, right + _SUM, tall, size)
+
+    def _foretold(self, drawing, matrix, left, right, wide, tall, size, text):
+        """The sums of the prediction; a frame round each cell that differs from it, with what was predicted."""
+        foreseen, n = self._foreseen(), len(self._groups)
+        drawing.label(right, _TOP - 12, "predicted", 9, align="right")
+        foot = _TOP + (n + 1.5) * tall + 4
+        drawing.label(_MARGIN, foot, "predicted", 9)
+        for i in range(n):
+            column, row = _drawn(foreseen[:, i].sum(), size), _drawn(foreseen[i].sum(), size)
+            x, y = left + (i + 0.5) * wide, _TOP + (i + 0.5) * tall
+            drawing.label(x, foot, column, text, colour=palette.QUIET, align="center")
+            drawing.label(right, y, row, 9, colour=palette.QUIET, align="right")
+        drawing.label(right - _SUM, foot, _drawn(foreseen.sum(), size), 9, colour=palette.QUIET, align="right")
+        for i, j in np.argwhere(matrix != foreseen).tolist() if self._settings["step"] == self.last else ():
+            if i != j or n < self.nranks:
+                at = left + j * wide + 1, _TOP + i * tall + 1, wide - 2, tall - 2
+                drawing.box(*at, edge=palette.WRONG, line=2, dash="--", layer=5)
+                if tall > 40:
+                    word = fitting([f"not {_drawn(foreseen[i, j], size)}", ""], wide - 6, 7)
+                    middle = at[0] + at[2] / 2
+                    drawing.label(middle, at[1] + tall - 9, word, 7, colour=palette.WRONG, align="center")
 
     def _predicted(self, drawing, x, tall, size):
         """What the cards predict of each row; boxed where the run moved another number of bytes."""
@@ -365,6 +444,21 @@ def _checked(cards, nranks):
     if len(cards) != nranks:
         raise ValueError(f"traffic(run, cards): cards has {len(cards)} of them, and the run {nranks} ranks")
     return tuple(cards)
+
+
+def _between(predicted, nranks):
+    """The predicted bytes between ranks: int64 (nranks, nranks), the diagonal 0."""
+    call = "traffic(run, cards, predicted)"
+    if isinstance(predicted, Trace) or isinstance(getattr(predicted, "trace", None), Trace):
+        predicted = Traffic(predicted, None, None, None).matrix
+    matrix = np.asarray(predicted)
+    if matrix.dtype.kind not in "iu" or (matrix < 0).any():
+        raise TypeError(f"{call}: predicted is a run, or an array of whole numbers from 0 up, not {repr(predicted)}")
+    if matrix.shape != (nranks, nranks):
+        raise ValueError(f"{call}: predicted has the shape {matrix.shape}, and the run {nranks} ranks")
+    matrix = matrix.astype(np.int64)
+    np.fill_diagonal(matrix, 0)
+    return matrix
 
 
 def _payload(results):

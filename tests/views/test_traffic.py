@@ -237,6 +237,43 @@ def test_a_step_that_is_not_there_is_named(step):
         view.set(step=step)
 
 
+def test_a_prediction_of_who_reads_from_whom_is_held_against_the_run():
+    run, other = simulated(kernels.ring, 4, 12), simulated(kernels.two_phase, 4, 12)
+    right, wrong = views.traffic(run, predicted=run), views.traffic(run, predicted=other)
+    for one in (right, wrong):  # the sums are alike, the pattern is not
+        rows = rows_of(one.text())
+        assert rows["predicted"] == rows["in all"]
+    assert right.wrong_pairs() == [] and "the bytes that were predicted" in right.verdict()
+    differ = {(to, source): (n, want) for to, source, n, want in wrong.wrong_pairs()}
+    for to in range(4):
+        for source in range(4):
+            n, want = int(run.traffic[to, source]), int(other.traffic[to, source])
+            assert differ.get((to, source)) == (None if to == source or n == want else (n, want))
+    assert "rank 0 from rank 1: 0 bytes (predicted: 48)" in wrong.text()
+    assert labels(wrong).count("not 48") == 12 and "not 48" not in labels(right)
+    assert "(predicted: 48)" not in wrong.set(step=3).text() and "not 48" not in labels(wrong)
+
+
+def test_a_prediction_may_be_written_down():
+    run = simulated(kernels.mesh, 2, 3)
+    own = np.array([[7, 24], [24, 7]])  # own windows do not count
+    assert views.traffic(run, predicted=own).wrong_pairs() == []
+    assert views.traffic(run, predicted=[[0, 24], [23, 0]]).wrong_pairs() == [(1, 0, 24, 23)]
+    assert own[0, 0] == 7
+    for given, error in (
+        (np.zeros((3, 3), int), ValueError), (np.zeros((2, 2)), TypeError), (-own, TypeError), ("24", TypeError),
+        (simulated(kernels.mesh, 3, 3), ValueError),
+    ):  # fmt: skip
+        with pytest.raises(error, match=r"traffic\(run, cards, predicted\): predicted"):
+            views.traffic(run, predicted=given)
+
+
+@pytest.mark.parametrize("nranks", (2, 4, 8, 9, 16, 64))
+def test_labels_are_apart_and_inside_with_a_prediction(nranks, misplaced):
+    run, cards = both(kernels.ring, nranks, nranks)
+    assert misplaced(views.traffic(run, cards, predicted=np.ones((nranks, nranks), int)).figure()) == []
+
+
 def test_a_trace_alone_will_do():
     run = simulated(kernels.mesh, 2, 3)
     assert np.array_equal(views.traffic(run.trace).matrix, views.traffic(run).matrix)
