@@ -373,7 +373,8 @@ class Traffic(SteppedView):
                 drawing.box(*at, edge=palette.WRONG, line=2, dash="--", layer=5)
                 if tall > 40:
                     word = fitting([f"not {_drawn(foreseen[i, j], size)}", ""], wide - 6, 7)
-                    middle = at[0] + at[2] / 2
+                    middle, w = at[0] + at[2] / 2, width_of(word, 7) + 6
+                    drawing.box(middle - w / 2, at[1] + tall - 15, w, 12, palette.PAPER, layer=6)
                     drawing.label(middle, at[1] + tall - 9, word, 7, colour=palette.WRONG, align="center")
 
     def _predicted(self, drawing, x, tall, size):
