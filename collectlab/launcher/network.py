@@ -65,7 +65,7 @@ def _source(place):
 
 
 def confine(pid):
-    """Let nobody from another host reach what that process listens at: Open MPI's launcher takes any network.
+    """Let nobody from another host reach what that process listens at: the launchers of MPI take any network.
 
     The sockets are bound to the device `lo`. Where the system forbids that, they stay as they are.
     """

@@ -92,6 +92,7 @@ class Supervisor:
         self.names = {"path": path, "device": device, "names": names}
         self.tag, self.patience, self.cure = tag, patience, cure
         self.leaves, self.hints, self.cancel = site["leaves"], hints, queue.pop("cancel")
+        self.daemons = site["daemons"]
         names_in_order = (os.path.basename(word).removesuffix(".py") for word in command)
         self.launcher = next(name for name in names_in_order if not name.startswith(("python", "-")))
         self.job = jobs.Job(**queue) if queue["ask"] else None
@@ -307,6 +308,8 @@ class Supervisor:
             rank.cores = message["cores"]
             if self._ready():
                 self._close_network()
+                if self.daemons:  # they are connected, and no others are to come
+                    network.confine(self.process.pid)
                 self.deadline = self.note = None
                 self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()

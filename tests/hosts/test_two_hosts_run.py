@@ -108,16 +108,17 @@ def test_a_rank_on_the_other_host_that_garbles_its_channel_is_named(hosts, noteb
     hosts.gone()
 
 
-def test_of_ours_nothing_listens_once_ranks_are_there_and_of_mpi_only_what_it_needs(hosts, notebook, ranks):
-    """MPICH: each rank at the addresses of its host, for the others; mpiexec, for its daemons, at every address."""
+def test_once_ranks_are_there_nothing_listens_but_the_ranks_themselves(hosts, notebook, ranks):
+    """The ranks do, at the addresses of their host. mpiexec did at every one, for its daemons; now only lo is left."""
     for host in hosts.machines:
         everything, python = host.processes(), host.processes("launcher.worker")
-        for pid, addresses in host.listening().items():
+        for pid, places in host.listening().items():
             if "mpiexec" in everything[pid].split()[0]:
+                assert all(hosts.beta.is_refused(hosts.alpha.address, int(port, 16)) for _, port in places)
                 continue
             assert pid in python and parent(pid) in python, everything[pid]  # a rank: its parent is its guard
             own = "".join(f"{int(part):02X}" for part in reversed(host.address.split(".")))
-            assert {address.partition(":")[0] for address in addresses} <= {own, "0100007F"}
+            assert {address for address, _ in places} <= {own, "0100007F"}
 
 
 def test_what_idle_hosts_say_to_each_other_wakes_no_process(hosts, notebook, ranks):

@@ -54,7 +54,7 @@ class Machine:
         return os.listdir(f"/proc/{self.first}/root/dev/shm")
 
     def listening(self):
-        """{pid: [address as the kernel writes it]} of the TCP sockets that listen here."""
+        """{pid: [(address, port) as the kernel writes them]} of the TCP sockets that listen here."""
         holders = {}
         for pid in self.processes():
             for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -63,8 +63,16 @@ class Machine:
         for kind in ("tcp", "tcp6"):
             for row in map(str.split, Path(f"/proc/{self.first}/net/{kind}").read_text().splitlines()[1:]):
                 if row[3] == "0A":
-                    found.setdefault(holders.get(f"socket:[{row[9]}]"), []).append(row[1])
+                    found.setdefault(holders.get(f"socket:[{row[9]}]"), []).append(row[1].split(":"))
         return found
+
+    def is_refused(self, address, port):
+        """Whether a connection from here to there is."""
+        code = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
+        tried = subprocess.run(
+            ["ip", "netns", "exec", self.space, sys.executable, "-c", code], capture_output=True, text=True
+        )
+        return "ConnectionRefusedError" in tried.stderr
 
     def cable(self, state):
         subprocess.run(["ip", "-n", self.space, "link", "set", self.space, state], check=True)
