@@ -6,6 +6,7 @@ The moments and victims of the kills follow from seeds; one of them is made agai
 """
 
 import contextlib
+import io
 import os
 import random
 import secrets
@@ -291,7 +292,7 @@ def failures(site, n):
         ctx.comm.Barrier()
 
     found = []
-    with place(), contextlib.redirect_stderr(None):
+    with place(), contextlib.redirect_stderr(io.StringIO()):
         for _ in range(n):
             done = run(program, ranks=4, device="cpu", site=site)
             found.append(time.time() - float(done.report().partition("raised RuntimeError: ")[2].split()[0]))

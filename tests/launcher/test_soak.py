@@ -6,7 +6,7 @@ import pytest
 
 from collectlab.bench import soak
 
-RUNS = {"local": (4, 300), "openmpi": (2, 100)}
+RUNS = {"local": (3, 100), "openmpi": (1, 60)}
 ANY = random.SystemRandom().randrange(10**6)  # other moments each time; a failure names its seed
 
 
