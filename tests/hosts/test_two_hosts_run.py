@@ -109,7 +109,7 @@ def test_a_rank_on_the_other_host_that_garbles_its_channel_is_named(hosts, noteb
 
 
 def test_once_ranks_are_there_nothing_listens_but_the_ranks_themselves(hosts, notebook, ranks):
-    """The ranks do, at the addresses of their host. mpiexec did at every one, for its daemons; now only lo is left."""
+    """The ranks do, at the addresses of their host. mpiexec did at every one, for its daemons; only lo is left."""
     for host in hosts.machines:
         everything, python = host.processes(), host.processes("launcher.worker")
         for pid, places in host.listening().items():
