@@ -118,7 +118,7 @@ def test_a_kill_leaves_nothing_on_either_node_and_the_next_run_works(who, script
     os.kill(victim, signal.SIGKILL)
     said = going.told()
     assert said["status"] == "failed" and said["next"] == [6] * 4, said["report"]
-    why = {"srun": "srun ended before them (killed by SIGKILL", "supervisor": "the supervisor of the ranks was killed"}
+    why = {"srun": "srun ended before them (killed by SIGKILL", "supervisor": "the supervisor of the ranks was"}
     assert why.get(who, "was killed by SIGKILL") in said["report"].splitlines()[0]
     going.process.wait(10)
     wait_for(lambda: not before & set(mark.alive()), 3)
