@@ -227,7 +227,7 @@ def command(site, nranks, arguments):
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if _executable(beside) else shutil.which(program)
     for needed in (found or program, *site.queue[:1], *site.cancel[:1]):
-        if shutil.which(needed) is None:
+        if not (_executable(needed) if os.path.isabs(needed) else shutil.which(needed)):
             raise Lacking(site, f"{needed} was not found")
     return [found, *words, interpreter, *arguments]
 
