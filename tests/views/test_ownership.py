@@ -231,7 +231,7 @@ def test_labels_stay_inside_their_cells():
     frames = [
         box.get_extents()
         for patch in figure.patches + figure.artists
-        if patch.get_zorder() == 1
+        if int(patch.get_zorder()) == 1
         for box in patch.get_path().to_polygons(patch.get_transform(), closed_only=False)
         for box in [_Box(box)]
         if box.height > 30
