@@ -188,8 +188,8 @@ def _texts(cell):
             yield output.text
         elif output.output_type == "error":
             yield "\n".join(output.traceback) + "\n"
-        else:
-            yield output.data.get("text/plain", "") + "\n"
+        elif "text/plain" in output.data:  # a live view that came and went has none
+            yield output.data["text/plain"] + "\n"
 
 
 def _session(path):

@@ -19,10 +19,13 @@ def our_threads():
 
 @pytest.fixture(autouse=True)
 def quiet(tmp_path, monkeypatch):
-    """Runs go to tmp_path/runs, and the threads that show them end with them."""
+    """Runs go to tmp_path/runs, and the threads that show them end with them, none of them by an error."""
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
     monkeypatch.setenv("COLLECTLAB_RUNS", str(tmp_path / "runs"))
     yield
     wait_for(lambda: not our_threads(), 10, lambda: f"threads are left: {our_threads()}")
+    assert not failed
 
 
 @pytest.fixture(name="wait_for")

@@ -138,7 +138,7 @@ def test_a_run_that_is_waited_for_is_shown_meanwhile_and_leaves_only_its_results
     gate.open(2)
     kernel.until(lambda: cell in kernel.over)
     assert kernel.markup() == "" and set(kernel.models) == kernel.closed
-    assert kernel.outputs[cell][1]["data"]["text/plain"] == "[0, 1]"
+    assert kernel.outputs[cell][-1]["data"]["text/plain"] == "[0, 1]"
 
 
 def test_stop_works_while_the_cell_waits(kernel, gate):
@@ -151,12 +151,7 @@ def test_stop_works_while_the_cell_waits(kernel, gate):
     kernel.until(lambda: cell in kernel.over)
     said = texts(kernel.outputs[cell])
     assert "interrupted: held on 2 ranks was interrupted after" in said and "interrupted\n" in said
-    assert kernel.run("cl.run(lambda ctx: ctx.rank, ranks=2).results")[0]["data"]["text/plain"] == "[0, 1]"
-
-
-def test_a_short_wait_shows_nothing_else(kernel):
-    (result,) = kernel.run("cl.run(lambda ctx: ctx.rank, ranks=1, device='cpu').ok")
-    assert result["data"] == {"text/plain": "True"} or kernel.models
+    assert kernel.run("cl.run(lambda ctx: ctx.rank, ranks=2).results")[-1]["data"]["text/plain"] == "[0, 1]"
 
 
 def test_a_cell_on_ranks_shows_what_they_print_under_their_names_and_once_at_the_end(kernel, gate):
