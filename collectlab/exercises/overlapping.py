@@ -137,18 +137,20 @@ def _both_halves(xs):
 
 
 def _meanwhile(done):
-    """Whether a collective is under way while a layer's gradient is computed after it was started."""
-    from collectlab.overlap.plan import Event, Operation, Wait
+    """Whether something that a collective reads is computed while one that was started before is under way."""
+    from collectlab.overlap.plan import COMPUTE, START, Operation, Wait
 
-    under_way, seen = set(), False
+    under_way, computed = set(), set()
     for step in done.steps:
         if isinstance(step, Wait):
             under_way.discard(step.event.operation)
-        elif isinstance(step, Operation) and step.kind != "compute":
+        elif isinstance(step, Operation) and step.kind != COMPUTE:
+            if any((part.name, at) in computed for part in step.reads for at in part.elements):
+                return True
             under_way.add(step)
-        elif not isinstance(step, Event) and under_way and any(part.name == "gradients" for part in step.writes):
-            seen = True
-    return seen
+        elif isinstance(step, Operation) and under_way and step.label != START:
+            computed.update((part.name, at) for part in step.writes for at in part.elements)
+    return False
 
 
 def _hazard(what, of=None):
@@ -192,6 +194,19 @@ two_buckets = PlanExercise(
         ),
         ProgramMistake(
             "not halved", lambda xs: [2 * one for one in _both_halves(xs)], "the sums are right, and not halved."
+        ),
+        ProgramMistake(
+            "halved twice", lambda xs: [one / 2 for one in _both_halves(xs)], "the sums are right, and halved twice."
+        ),
+        ProgramMistake(
+            "exchanged",
+            lambda xs: [np.roll(one, xs[0].size) for one in _both_halves(xs)],
+            "the sums are in each other's place: the first layer's come first.",
+        ),
+        ProgramMistake(
+            "the gradients",
+            lambda xs: [np.concatenate([x, 2 * x]) for x in xs],
+            "each rank returns its own gradients, not the sums.",
         ),
         ProgramMistake(
             "nothing reduced",

@@ -24,6 +24,7 @@ from collectlab.layout import Partition
 
 COMPUTE = "compute"
 NOW = "now"
+START = "the first values"  # what fills a buffer
 END = "the end of the plan"  # what reads the values that the plan returns
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _INSIDE = tuple(_HERE + name for name in ("plan.py", "on_ranks.py", "runs.py", "simulated.py"))
@@ -164,7 +165,7 @@ class Streams:
             raise ValueError(f'buffer("{name}", array): there is one of that name; take another name')
         part = self._buffers[name] = Part(name, 0, array.size, array.size, str(array.dtype))
         self._make(part)
-        self._give(COMPUTE, COMPUTE, "the first values", _Fill(self.xp, array), (), (part,), ())
+        self._give(COMPUTE, COMPUTE, START, _Fill(self.xp, array), (), (part,), ())
         return part
 
     def compute(self, function, reads=(), writes=()):

@@ -74,7 +74,22 @@ def half_by_half(ctx, x):
     return h.sums
 
 
-@pytest.mark.parametrize("plan", (as_asked, on_two_streams, half_by_half), ids=lambda plan: plan.__name__)
+def buffers_of_other_names(ctx, x):
+    n, sums = x.size, ctx.buffer("of both", np.zeros(2 * x.size))
+    late, early = ctx.buffer("late", np.zeros(n)), ctx.buffer("early", np.zeros(n))
+    ctx.compute(of_layer(2, x), writes=late)
+    second = ctx.all_reduce(late, sums[n:])
+    ctx.compute(of_layer(1, x), writes=early)
+    second.wait()
+    ctx.all_reduce(early, sums[:n]).wait()
+    ctx.compute(halve, writes=sums)
+    return sums
+
+
+RIGHT = as_asked, on_two_streams, half_by_half, buffers_of_other_names
+
+
+@pytest.mark.parametrize("plan", RIGHT, ids=lambda plan: plan.__name__)
 def test_right_plans_pass(plan):
     verdict = two_buckets(plan)
     assert verdict and verdict.text.startswith("right on 1, 2 and 3 ranks, with streams and with requests: "), verdict
@@ -155,6 +170,20 @@ def all_at_the_end(ctx, x):
     return h.halve()
 
 
+def halved_meanwhile(ctx, x):
+    """Something is computed while a reduction is under way, and a buffer made; but no layer's gradient."""
+    h = Halves(ctx, x)
+    h.back(2)
+    h.back(1)
+    second, first = h.reduce(2), h.reduce(1)
+    ctx.buffer("more", np.zeros(3))
+    second.wait()
+    ctx.compute(halve, writes=h.sums[h.part[2]])
+    first.wait()
+    ctx.compute(halve, writes=h.sums[h.part[1]])
+    return h.sums
+
+
 def not_halved(ctx, x):
     h = Halves(ctx, x)
     h.back(2)
@@ -163,6 +192,32 @@ def not_halved(ctx, x):
     for event in (second, h.reduce(1)):
         event.wait()
     return h.sums
+
+
+def halved_twice(ctx, x):
+    ctx.compute(halve, writes=(sums := as_asked(ctx, x)))
+    return sums
+
+
+def exchanged(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = ctx.all_reduce(h.gradients[h.part[2]], h.sums[h.part[1]])
+    h.back(1)
+    for event in (second, ctx.all_reduce(h.gradients[h.part[1]], h.sums[h.part[2]])):
+        event.wait()
+    return h.halve()
+
+
+def the_gradients(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    for event in (second, h.reduce(1)):
+        event.wait()
+    h.halve()
+    return h.gradients
 
 
 def nothing_reduced(ctx, x):
@@ -190,6 +245,9 @@ WRONG = {
     "read too soon": (read_too_soon, "a sum is read before its reduction is complete"),
     "one after the other": (one_after_the_other, "nothing is computed while a reduction is under way"),
     "not halved": (not_halved, "not halved"),
+    "halved twice": (halved_twice, "halved twice"),
+    "exchanged": (exchanged, "in each other's place"),
+    "the gradients": (the_gradients, "not the sums"),
     "nothing reduced": (nothing_reduced, "nothing was added over the ranks"),
     "one bucket only": (one_bucket_only, "only the second layer's gradient was reduced"),
 }
@@ -206,7 +264,8 @@ def test_wrong_plans_are_recognised(name, case):
 
 def test_every_mistake_is_held_against_a_plan():
     assert {mistake.name for mistake in two_buckets.mistakes} == set(WRONG)
-    assert two_buckets(all_at_the_end).mistake == "one after the other"
+    for plan in (all_at_the_end, halved_meanwhile):
+        assert two_buckets(plan).mistake == "one after the other"
 
 
 OTHER = [
