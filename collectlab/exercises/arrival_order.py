@@ -106,6 +106,7 @@ appended = Exercise(
         ),
     ),
     length_is_asked=True,
+    are_joined=True,
 )
 
 
@@ -218,6 +219,10 @@ place_by_rank = ProgramExercise(
     reserved={
         name: f"{name} does all of it. Here the chunks come from `arrivals`, and you place them."
         for name in ("allgather", "Allgather", "Allgatherv", "alltoall", "Alltoall", "allreduce", "Allreduce")
+    }
+    | {
+        name: f"{name} lays chunks out by rank itself. Here they come from `arrivals`, and you place them."
+        for name in ("gather", "Gather", "Gatherv")
     },
     ranks=(3, 4, 2),  # on 2 ranks some of these mistakes are alike, and appending is right
 )

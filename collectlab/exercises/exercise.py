@@ -79,6 +79,7 @@ class Exercise:
     of        what a number counts, for example "elements"; of names, where they are listed, if they are many
     length_is_asked  the length of the list is part of the question, and not said before a right answer
     is_slice         the answer is [start, stop]; slice(2, 4), range(2, 4) and "2:4" are read as that
+    are_joined       lists in the answer are read as one: [[1, 2], [3, 4]] as [1, 2, 3, 4]
     """
 
     question: str
@@ -89,6 +90,7 @@ class Exercise:
     of: str = ""
     length_is_asked: bool = False
     is_slice: bool = False
+    are_joined: bool = False
 
     def __call__(self, answer):
         kind = self._kind()
@@ -100,6 +102,7 @@ class Exercise:
             cited = reading.shown(answer)
             written = reading.start_stop(answer) if self.is_slice else answer
             value = reading.read(written, self.expected, self.options)
+            value = value.ravel() if self.are_joined else value
         except reading.NotAnAnswer as error:
             return Verdict(
                 False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind"

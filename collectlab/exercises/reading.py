@@ -3,7 +3,8 @@
 What is expected decides how an answer is read:
 
     a number, or an array     numbers, alone or in lists; an array with one row per rank for "one list per rank"
-    a str, or a tuple of str  one of the exercise's options, or a list of them; "x, y" is a list as well
+    a str                     one of the exercise's options; ["x", "y"], "x + y" and "x, y" are "x then y"
+    a tuple of str            a list of the exercise's options; "x, y" is a list as well
     a frozenset of str        letters of the exercise's options, such as "a c" or "a and c"
 """
 
@@ -39,13 +40,14 @@ def expected_kind(expected, options=(), of="", length_is_asked=False):
 def read(answer, expected, options=()):
     """The answer as a value of the kind of `expected`; NotAnAnswer when it is none."""
     if answer is None:
-        raise NotAnAnswer("None is no answer")
+        is_named = isinstance(expected, str) and "none" in options
+        raise NotAnAnswer("None is no answer" + "; the name is 'none', in quotation marks" * is_named)
     if isinstance(answer, np.ndarray) and answer.dtype.kind == "U":
         answer = answer.tolist()
     if isinstance(expected, frozenset):
         return _letters(answer, options)
     if isinstance(expected, str):
-        return _option(answer, options)
+        return _option(_one_after_another(answer), options)
     if isinstance(expected, tuple):
         if isinstance(answer, str) and "," in answer:
             answer = answer.split(",")
@@ -172,7 +174,19 @@ def _option(answer, options):
     for option in options:
         if _bare(option) == _bare(answer):
             return option
+        if _bare(option) == _bare(_THEN.sub(" then ", answer)):
+            return option
     raise NotAnAnswer(f"{shown(answer)} is not one of the names")
+
+
+_THEN = re.compile(r"(?:,|\+|&|->|\band\b)(?:\s*then\b)?")
+
+
+def _one_after_another(answer):
+    """A list of names as one name: ["x", "y"] is "x then y"; any other answer as it is."""
+    if isinstance(answer, list | tuple) and answer and all(isinstance(one, str) for one in answer):
+        return " then ".join(answer)
+    return answer
 
 
 def _letters(answer, options):
@@ -196,7 +210,7 @@ def _letters_of(text, options):
         return set(_bare(text))
     found = set(re.findall(r"\b\w\b", text.lower()))
     if not found:
-        raise NotAnAnswer(f"{shown(text)} names no letter, and at least one statement holds")
+        raise NotAnAnswer(f"{shown(text)} is not made of letters to choose, and at least one statement holds")
     return found
 
 

@@ -21,6 +21,7 @@ pieces_of_rank_1 = Exercise(
     "where in each? Write, for one shard after the other: old rank, start, stop, counted within that shard.",
     expected=_PIECES,
     length_is_asked=True,
+    are_joined=True,
     why="new rank 1 owns elements 4:8. Old rank 1 has 3:6, of which it takes 1:3, old rank 2 has "
     "6:9, of which 0:2.",
     mistakes=(
@@ -65,6 +66,12 @@ _STEPS = (
 
 def _order(*steps):
     return [_STEPS.index(step) + 1 for step in steps]
+
+
+def _comes_before(order, early, late):
+    """Whether an order, which has each of the five steps once, has `early` before `late`."""
+    order = order.ravel().tolist()
+    return sorted(order) == [1, 2, 3, 4, 5] and order.index(_order(early)[0]) < order.index(_order(late)[0])
 
 
 order_of_writing = Exercise(
@@ -113,6 +120,23 @@ order_of_writing = Exercise(
             _order("shards to disk", "shards", "manifest to disk", "manifest", "name"),
             "What is not written yet cannot be brought to the disk.",
         ),
+        Mistake("counted from 0", [2, 4, 0, 3, 1], "The steps are numbered from 1."),
+        Mistake(
+            "to disk before writing",
+            lambda order: _comes_before(order, "shards to disk", "shards")
+            or _comes_before(order, "manifest to disk", "manifest"),
+            "What is not written yet cannot be brought to the disk.",
+        ),
+        Mistake(
+            "name before the last",
+            lambda order: _comes_before(order, "name", "manifest to disk"),
+            "Then the name may reach the disk before the manifest does.",
+        ),
+        Mistake(
+            "manifest before the shards' disk",
+            lambda order: _comes_before(order, "manifest", "shards to disk"),
+            "Rank 0 hears of a shard when the disk has it, and writes the manifest after that.",
+        ),
     ),
 )
 
@@ -148,11 +172,15 @@ what_finds_it = Exercise(
 
 def _shards(nranks):
     """The shards of four ranks, one a row; every rank of the new ones has them all."""
-    return [np.arange(24).reshape(4, 6) + 10] * nranks
+    return [np.arange(28).reshape(4, 7) + 10] * nranks
 
 
 def _cut(vector, nranks):
     return [vector[Partition.uneven(vector.size, nranks).slice(rank)] for rank in range(nranks)]
+
+
+def _blocks(xs, size):
+    return [xs[0].ravel()[rank * size : (rank + 1) * size] for rank in range(len(xs))]
 
 
 def _dealt(xs):
@@ -160,7 +188,8 @@ def _dealt(xs):
 
 
 own_shard = ProgramExercise(
-    "x has the shards of four ranks, one a row. Return the shard of this rank, of ctx.nranks.",
+    "x has the shards of four ranks, one a row. Return the shard of this rank, of ctx.nranks, in the cut of "
+    "Partition.uneven.",
     inputs=_shards,
     expected=lambda xs: _cut(xs[0].ravel(), len(xs)),
     ranks=(2, 3, 4, 5, 1),
@@ -190,10 +219,14 @@ own_shard = ProgramExercise(
         ),
         ProgramMistake(
             "cut off",
-            lambda xs: [
-                xs[0].ravel()[r * (24 // len(xs)) : (r + 1) * (24 // len(xs))] for r in range(len(xs))
-            ],
+            lambda xs: _blocks(xs, xs[0].size // len(xs)),
             "blocks of x.size // ctx.nranks leave the end to nobody.",
+        ),
+        ProgramMistake(
+            "rounded up",
+            lambda xs: _blocks(xs, -(-xs[0].size // len(xs))),
+            "the blocks are rounded up, as for padding, and the last rank has less than its share. "
+            "Partition.uneven gives no rank more than one element more than another.",
         ),
         ProgramMistake(
             "backwards",

@@ -88,7 +88,7 @@ sharded_step = ProgramExercise(
         "Reduce-scatter it.",
         "allgather": "allgather moves Python objects. Use Allgatherv, into params.",
     },
-    required=("Reduce_scatter",),
+    required=("Reduce_scatter", "Reduce_scatter_block"),
     why="each rank received one block of the gradient and updated one slice, and all have all parameters.",
     mistakes=(
         ProgramMistake(
@@ -122,8 +122,13 @@ sharded_step = ProgramExercise(
             "the mean of the gradients was taken. Their sum is asked for.",
         ),
         ProgramMistake(
+            "mean, rounded down",
+            lambda xs: [_START - sum(xs) // len(xs)] * len(xs),
+            "the mean of the gradients was taken, and rounded down. Their sum is asked for.",
+        ),
+        ProgramMistake(
             "end left out",
-            lambda xs: [found for found in _short(xs)],
+            _short,
             "the last elements were never updated: the blocks are not equally long, see `parts.counts`.",
         ),
         ProgramMistake(
@@ -186,6 +191,16 @@ kept_bytes = Exercise(
             "parameters in quarters",
             [_KEPT[0], _ONE * 9 // 4, _KEPT[2]],
             "It is the state that is in shards, not the rest.",
+        ),
+        Mistake(
+            "samples too",
+            [found.kept for found in _PLANS],
+            "The rank's samples are in that. Parameters and optimizer state are asked for.",
+        ),
+        Mistake(
+            "the peaks",
+            [found.peak.held for found in _PLANS],
+            "Those are the peaks of a step. What is kept from step to step is asked for.",
         ),
         Mistake(
             "all ranks",
@@ -262,6 +277,12 @@ mixed_precision_megabytes = Exercise(
             [128, 24, 28, 32],
             "That is the part in shards. What stays whole has to be added.",
         ),
+        Mistake(
+            "of one parameter",
+            lambda megabytes: np.array_equal(megabytes, list(mixed_precision(4).values())),
+            "Those are the bytes of one parameter. There are 8 million of them.",
+        ),
+        Mistake("in bytes", [n * 10**6 for n in _MIXED], "Those are bytes. MB are asked for, millions of them."),
         Mistake(
             "for 2 ranks",
             [round(nbytes * _MILLIONS) for nbytes in mixed_precision(2).values()],

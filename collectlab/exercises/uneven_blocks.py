@@ -150,9 +150,12 @@ element_8 = Exercise(
 
 
 def _vectors(nranks):
-    """One vector per rank that the ranks do not divide, every rank with two digits of its own."""
+    """One vector per rank that the ranks do not divide, every rank with two digits of its own; it ends with 0.
+
+    So what is 0 in a block need not be padding.
+    """
     count = {1: 5, 2: 5, 3: 8, 4: 9}[nranks]
-    return [np.arange(11, 11 + count) * 100**rank for rank in range(nranks)]
+    return [np.append(np.arange(11, 10 + count), 0) * 100**rank for rank in range(nranks)]
 
 
 def _blocks(xs, first, last=None, fill=()):
@@ -203,6 +206,9 @@ equal_blocks = ProgramExercise(
         "Allreduce": "Allreduce gives every rank everything. Use Reduce_scatter_block and padding.",
         "allreduce": "allreduce gives every rank everything. Use Reduce_scatter_block and padding.",
         "reduce": "reduce gives one rank everything. Use Reduce_scatter_block and padding.",
+        "Reduce": "Reduce gives one rank everything. Use Reduce_scatter_block and padding.",
+        "collectlab.sharding.collectives": "cl.sharding.collectives pads and cuts for you. Here you do that, around "
+        "Reduce_scatter_block.",
         "allgather": "to gather everything and add is not needed. Use Reduce_scatter_block and padding.",
     },
     required=("Reduce_scatter_block",),

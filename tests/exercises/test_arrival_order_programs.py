@@ -130,7 +130,20 @@ def test_a_dict_by_source_is_as_good():
     assert place_by_rank(by_dict)
 
 
-AROUND = ((sort_what_came, None), (library, "calls allgather"), (values_of_the_dict, "appended"))
+def gathered_and_told(ctx, x):
+    return np.concatenate(ctx.comm.bcast(ctx.comm.gather(x)))
+
+
+def with_a_request(ctx, x):
+    y = np.empty(x.size * ctx.nranks, x.dtype)
+    ctx.comm.Iallgather(x, y).Wait()
+    return y
+
+
+AROUND = (
+    (sort_what_came, None), (library, "calls allgather"), (gathered_and_told, "calls gather"),
+    (with_a_request, "calls Allgather"), (values_of_the_dict, "appended"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("program", "mistake"), AROUND)

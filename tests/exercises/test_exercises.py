@@ -206,7 +206,7 @@ def test_a_slice_is_read_in_every_spelling():
 
 
 def test_none_and_nothing_are_no_answers(exercise):
-    assert exercise(None).text.startswith("not yet: you answered None. There, None is no answer. ")
+    assert exercise(None).text.startswith("not yet: you answered None. There, None is no answer")
     assert exercise(set()).text.startswith("not yet: you answered an empty set. ")
 
 
@@ -218,12 +218,33 @@ def test_letters_are_found_in_words():
         assert LETTERS(answer), answer
     for answer, said in [
         ("only a", "1 more should"),
-        ("none", "'none' names no letter, and at least one statement holds"),
-        ("all", "'all' names no letter"),
-        (["a", "both"], "'both' names no letter"),
+        ("none", "'none' is not made of letters to choose, and at least one statement holds"),
+        ("all", "'all' is not made of letters to choose"),
+        (["a", "both"], "'both' is not made of letters to choose"),
+        ("adz", "'adz' is not made of letters to choose"),
         ("a z", "there is no 'z' to choose"),
     ]:
         assert not LETTERS(answer) and said in LETTERS(answer).text, answer
+
+
+def test_one_name_may_be_written_as_the_calls_that_it_names():
+    options = "x_y then z", "z", "none"
+    named = Exercise("?", options[0], "because.", (Mistake("z", "z", "that is z."),), options=options)
+    for answer in (["x_y", "z"], ("x_y", "z"), np.array(["x-y", "Z"]), ["x_y then z"], "x_y, then z", "xy + z"):
+        assert named(answer), answer
+    assert named("x_y and z") and named(["z"]).mistake == "z"
+    for answer in (["z", "x_y"], "z + x_y", ["x_y"], [["x_y", "z"]], [], "z, z"):
+        assert named(answer).mistake == "kind", answer
+    assert "There, None is no answer; the name is 'none', in quotation marks. What" in named(None).text
+
+
+def test_lists_that_stand_in_one_list_are_joined_where_the_answer_is_one_list():
+    joined = Exercise("?", [1, 2, 3, 4], "because.", (Mistake("less", [1, 2], "that is less."),), are_joined=True)
+    for answer in ([[1, 2], [3, 4]], [(1, 2), (3, 4)], np.array([[1], [2], [3], [4]]), [1, 2, 3, 4]):
+        assert joined(answer), answer
+    assert joined([[1], [2]]).mistake == "less" and not joined([[1, 3], [2, 4]])
+    assert "the inner lists differ in length" in joined([[1, 2, 3], [4]]).text
+    assert not ASKED([[1, 2, 3]])
 
 
 def test_lists_in_lists_are_counted_in_words():
@@ -256,3 +277,10 @@ def test_mistakes_differ_from_each_other_and_from_the_answer(exercise):
     values = [repr(np.asarray(wrong).tolist()) for _, wrong in wrong_values(exercise)]
     right = repr(np.asarray(exercise.expected).tolist())
     assert right not in values and all(a != b for a, b in itertools.combinations(values, 2))
+
+
+def test_every_wrong_order_of_writing_is_told_which_two_steps_are_exchanged():
+    exercise = EXERCISES["restart.order_of_writing"]
+    for order in itertools.permutations(range(1, 6)):
+        assert exercise(order) if list(order) == exercise.expected else exercise(order).mistake, order
+    assert exercise([3, 5, 1, 4, 4]).mistake is None

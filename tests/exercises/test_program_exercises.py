@@ -123,11 +123,11 @@ def named_but_not_called(ctx, x):
 def test_a_program_is_made_out_of_what_is_required():
     assert OUT_OF_ALLGATHER(by_hand)
     assert OUT_OF_ALLGATHER(lambda ctx, x: sum(ctx.comm.allgather(x)))
-    assert OUT_OF_ALLGATHER(by_the_library).mistake == "calls Allreduce"
-    for program in (not_blocking, named_but_not_called):
-        verdict = OUT_OF_ALLGATHER(program)
-        assert not verdict and verdict.mistake == "lacks Allgather"
-        assert "the result is right, but the program never calls Allgather" in verdict.text
+    for program in (by_the_library, not_blocking):
+        assert OUT_OF_ALLGATHER(program).mistake == "calls Allreduce"
+    verdict = OUT_OF_ALLGATHER(named_but_not_called)
+    assert not verdict and verdict.mistake == "lacks Allgather"
+    assert "the result is right, but the program never calls Allgather" in verdict.text
 
 
 def other_dtype(ctx, x):
@@ -151,6 +151,30 @@ def test_arrays_of_two_dtypes_are_refused(program, said):
     text = SAMPLE(program).text
     assert said in text and "make it with x.dtype" in text and f"in {program.__name__}: " in text
     assert "on_ranks.py" not in text
+
+
+def into_itself(ctx, x):
+    y = np.tile(x, ctx.nranks)
+    ctx.comm.Allgatherv(y[: x.size], [y, [x.size] * ctx.nranks])
+    return y
+
+
+def counts_as_a_tuple(ctx, x):
+    y = np.empty(x.size * ctx.nranks, x.dtype)
+    ctx.comm.Iallgatherv(x, [y, (x.size,) * ctx.nranks]).Wait()
+    return y
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (into_itself, "ValueError: Allgatherv: the array to send lies in the one to receive into"),
+        (counts_as_a_tuple, "TypeError: Iallgatherv: mpi4py takes a tuple of two numbers for a count and a disp"),
+    ],
+)
+def test_buffers_that_mpi_would_not_refuse_in_words_are_refused(program, said):
+    text = SAMPLE(program).text
+    assert said in text and f"in {program.__name__}: " in text and "on_ranks.py" not in text
 
 
 def test_a_call_that_does_not_exist_is_cited_at_the_line_of_the_program():

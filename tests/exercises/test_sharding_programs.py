@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import collectlab as cl
 from collectlab.exercises import restart, sharded_optimizer, uneven_blocks
 from collectlab.layout import Partition
 
@@ -69,12 +70,35 @@ EQUAL = {
     "last element lost": equal(less=1),
     "calls Reduce_scatter": with_counts,
     "calls Allreduce": summed_and_cut(Partition.padded),
+    "calls Reduce": lambda ctx, x: reduced_and_told(ctx, x),
+    "calls collectlab.sharding.collectives": lambda ctx, x: cl.sharding.collectives.reduce_scatter(
+        ctx, x, Partition.padded(x.size, ctx.nranks)
+    ),
 }
+
+
+def equal_without_what_is_0(ctx, x):
+    block = equal(cut=False)(ctx, x)
+    return block[block != 0]
+
+
+def reduced_and_told(ctx, x):
+    """The call is made, for nothing."""
+    total = np.empty_like(x)
+    ctx.comm.Reduce(x, total)
+    ctx.comm.Bcast(total)
+    ctx.comm.Reduce_scatter_block(np.zeros(ctx.nranks), np.empty(1))
+    return total[Partition.padded(x.size, ctx.nranks).slice(ctx.rank)]
+
+
+def test_what_is_0_need_not_be_padding():
+    assert not uneven_blocks.equal_blocks(equal_without_what_is_0)
+
 
 # notebook 11: a step that updates one slice
 
 
-def step(own=False, gather=True, sign=-1, mean=False, times=1, params_of=None):
+def step(own=False, gather=True, sign=-1, mean=False, whole=False, times=1):
     def program(ctx, x):
         params = np.full_like(x, 100_000)
         parts = Partition.uneven(x.size, ctx.nranks)
@@ -82,13 +106,33 @@ def step(own=False, gather=True, sign=-1, mean=False, times=1, params_of=None):
         ctx.comm.Reduce_scatter(x, shard, recvcounts=parts.counts)
         if own:
             shard = x[mine]
-        params = params / 1 if mean else params
-        params[mine] += sign * times * (shard / ctx.nranks if mean else shard)
+        if mean:
+            params, shard = (params, shard // ctx.nranks) if whole else (params / 1, shard / ctx.nranks)
+        params[mine] += sign * times * shard
         if gather:
             ctx.comm.Allgatherv(params[mine].copy(), [params, list(parts.counts)])
         return params
 
     return program
+
+
+def step_with_padding(ctx, x):
+    block = -(-x.size // ctx.nranks)
+    sent, shard = np.zeros(block * ctx.nranks, x.dtype), np.empty(block, x.dtype)
+    sent[: x.size] = x
+    ctx.comm.Reduce_scatter_block(sent, shard)
+    params = np.empty_like(sent)
+    ctx.comm.Allgather(100_000 - shard, params)
+    return params[: x.size]
+
+
+def step_with_requests(ctx, x):
+    params, parts = np.full_like(x, 100_000), Partition.uneven(x.size, ctx.nranks)
+    mine, shard = parts.slice(ctx.rank), np.empty(parts.counts[ctx.rank], x.dtype)
+    ctx.comm.Ireduce_scatter(x, shard, recvcounts=parts.counts).Wait()
+    params[mine] -= shard
+    ctx.comm.Iallgatherv(params[mine].copy(), [params, (parts.counts, parts.displacements)]).Wait()
+    return params
 
 
 def gradients(ctx, x):
@@ -121,6 +165,7 @@ STEP = {
     "gradients gathered": gradients,
     "added": step(sign=1),
     "mean": step(mean=True),
+    "mean, rounded down": step(mean=True, whole=True),
     "end left out": end_left_out,
     "nothing updated": lambda ctx, x: np.full_like(x, 100_000),
     "twice": step(times=2),
@@ -135,20 +180,25 @@ def shard(ctx, x):
     return x.ravel()[Partition.uneven(x.size, ctx.nranks).slice(ctx.rank)]
 
 
+def block_of(ctx, x, size):
+    return x.ravel()[ctx.rank * size : (ctx.rank + 1) * size]
+
+
 OWN = {
     "dealt": lambda ctx, x: x[ctx.rank :: ctx.nranks].ravel(),
     "its old shard": lambda ctx, x: x[min(ctx.rank, 3)],
     "every so many elements": lambda ctx, x: x.ravel()[ctx.rank :: ctx.nranks],
     "columns": lambda ctx, x: shard(ctx, x.T),
-    "cut off": lambda ctx, x: x.ravel()[ctx.rank * (24 // ctx.nranks) : (ctx.rank + 1) * (24 // ctx.nranks)],
-    "backwards": lambda ctx, x: x.ravel()[Partition.uneven(24, ctx.nranks).slice(ctx.nranks - 1 - ctx.rank)],
+    "cut off": lambda ctx, x: block_of(ctx, x, x.size // ctx.nranks),
+    "rounded up": lambda ctx, x: block_of(ctx, x, -(-x.size // ctx.nranks)),
+    "backwards": lambda ctx, x: x.ravel()[Partition.uneven(x.size, ctx.nranks).slice(ctx.nranks - 1 - ctx.rank)],
     "everything": lambda ctx, x: x.ravel(),
     "rows shared out": lambda ctx, x: np.array_split(x, ctx.nranks)[ctx.rank].ravel(),
 }
 
 CASES = (
     (uneven_blocks.equal_blocks, (equal(), the_whole_rounded_up), EQUAL),
-    (sharded_optimizer.sharded_step, (step(),), STEP),
+    (sharded_optimizer.sharded_step, (step(), step_with_padding, step_with_requests), STEP),
     (restart.own_shard, (shard,), OWN),
 )
 
