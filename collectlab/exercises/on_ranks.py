@@ -39,7 +39,8 @@ class ProgramExercise:
     expected  from those arrays to the right results, one array per rank
     why       one sentence about a right program
     mistakes  ProgramMistakes, in the order in which they are tried
-    reserved  collective calls that would leave nothing to do: name -> what is said when the program makes it
+    reserved  collective calls that would leave nothing to do: name -> what is said when the program makes it, or
+              its form with a request, as Iallreduce of Allreduce
     required  calls out of which the program is to be made: it has to make one of them
     ranks     the numbers of ranks it is tried on, one after another
     timeout   seconds after which a run counts as hanging

@@ -303,7 +303,7 @@ all_reduce_by_hand = ProgramExercise(
     reserved={
         spelled: _NOT_BY_HAND.format(spelled)
         for name in _REDUCTIONS
-        for spelled in (name, name.lower(), f"I{name.lower()}")
+        for spelled in (name, name.lower())
     },
     required=("Allgather", "allgather"),
 )

@@ -63,7 +63,7 @@ WRONG = {
     "its own twice": lambda ctx, x: x + rows(ctx, x).sum(axis=0),
     "mean": lambda ctx, x: rows(ctx, x).mean(axis=0),
     "calls allreduce": lambda ctx, x: ctx.comm.allreduce(x),
-    "calls Iallreduce": not_blocking,
+    "calls Allreduce": not_blocking,
     "calls scan": by_a_scan,
 }
 
