@@ -25,6 +25,8 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _SMALL = 1 << 20  # bytes of arrays that are read at once: a mapping holds a file descriptor
 _AT_ONCE = 512  # vectors that one writev takes, below every system's limit
 
+opening_program = False  # on a rank, while it reads its program, and imports for it the modules of the learner
+
 
 class _Pickler(cloudpickle.Pickler):
     def __init__(self, *args, sealed, **kwargs):

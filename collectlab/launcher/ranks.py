@@ -55,6 +55,11 @@ class Ranks:
     """
 
     def __init__(self, ranks, device="auto", site=None, rank_map=None):
+        if objects.opening_program:  # each of them would import it again, and start more
+            raise RuntimeError(
+                "ranks are started by the module that this rank imports to find its program; put what starts them "
+                'under `if __name__ == "__main__":` there'
+            )
         self.nranks = _nranks(ranks)
         if device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device={device!r} is unknown; accepted: 'auto', 'cpu' or 'cuda'")

@@ -149,7 +149,7 @@ def _others(ranks, told, ended):
     waiting = any(r.get("where") and r["where"]["inside"] and r["where"]["numbered"] for r in ranks)
     groups = {}
     for i, rank in enumerate(ranks):
-        if rank["state"] in ("stopped", "not started", "returned") and i not in told:
+        if rank["state"] in ("stopped", "not started", "unseen", "returned") and i not in told:
             groups.setdefault(_doing(rank, waiting, ended), []).append(i)
     lines = []
     for (doing, place), members in groups.items():
@@ -163,7 +163,9 @@ def _doing(rank, waiting, ended):
     """What a rank was doing, to be filled in for those that did the same; and the place in the program."""
     where = rank.get("where")
     if rank["state"] == "not started":
-        return "did not start", ""
+        return "did not start" if ended else "had not begun", ""
+    if rank["state"] == "unseen":
+        return "cannot be asked from here, only by the Run that submit returned", ""
     if rank["state"] == "returned":
         if not waiting or not where:
             return "returned", ""

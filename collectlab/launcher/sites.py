@@ -132,6 +132,10 @@ def _read(name, path):
         texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
         if not isinstance(value, _KINDS[key]) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; {_WORDS[_KINDS[key]]} is accepted")
+        if "\0" in "".join([*value, *texts] if texts else [str(value)]):
+            raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; a NUL in it reaches no program")
+    if wrong := [variable for variable in found.get("variables", ()) if not variable or "=" in variable]:
+        raise ValueError(f"site={name!r}: {path}: variables has {wrong[0]!r}, which is no name of a variable")
     if not any("{n}" in word for word in found["command"]):
         raise ValueError(f"site={name!r}: {path}: no word of command holds {{n}}, the number of ranks")
     temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
@@ -170,7 +174,10 @@ def _unfit(path):
     asked = subprocess.run([path, "-c", _ASK, "mpi4py", "numpy", "cloudpickle"], capture_output=True, text=True)
     if asked.returncode:
         return f"it does not start: {asked.stderr.strip()[-200:]}"
-    major, minor, *lacking = asked.stdout.split()
+    major, minor, *lacking = [*asked.stdout.split(), "", ""]
+    if not (major.isdecimal() and minor.isdecimal()):
+        return "it does not answer as Python does"
+    lacking = list(filter(None, lacking))
     here = sys.version_info
     if (int(major), int(minor)) != here[:2]:
         return f"it is Python {major}.{minor}, and programs come from Python {here[0]}.{here[1]}"
@@ -187,15 +194,21 @@ def hosts(site):
             words = [line.partition("#")[0].split() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         raise Lacking(site, f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    found = list(dict.fromkeys(line[0].partition(":")[0] for line in words if line))
+    found = {}
+    for word in (line[0] for line in words if line):
+        name, colon, count = word.partition(":")
+        if not name or (colon and not (count.isdecimal() and int(count))):  # at 0 ranks mpiexec would wait for ever
+            raise Lacking(site, f"{path} names {word}; accepted: a host's name, or name:4 for four ranks")
+        found[name] = None
     if not found:
         raise Lacking(site, f"{path} names no host")
     for name in found:
         try:
             socket.getaddrinfo(name, None)
-        except OSError as error:
-            raise Lacking(site, f"{path} names {name}, of which no address is known ({error.strerror})") from None
-    return found
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Lacking(site, f"{path} names {name}, of which no address is known ({why})") from None
+    return list(found)
 
 
 def _replaced(text, values):
@@ -203,7 +216,8 @@ def _replaced(text, values):
 
 
 def _executable(path):
-    return os.access(path, os.X_OK, effective_ids=True)  # by the rights that count when it is started
+    # by the rights that count when it is started
+    return os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True)
 
 
 def address(site):

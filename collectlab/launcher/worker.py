@@ -263,9 +263,12 @@ def _messages(channel):
 def _run(message, context, record, fabrics):
     """Run one program; the answer says how it ended on this rank."""
     path, rank = message["path"], context.rank
-    log = os.open(
-        os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-    )
+    try:
+        log = os.open(
+            os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+    except OSError as error:  # the directory was removed, or the disk is full
+        return {"op": "raised", "error": _name(error), "message": _text(error), "frames": []}
     for fd in (1, 2):
         os.dup2(log, fd)
         os.set_inheritable(fd, True)
@@ -284,7 +287,11 @@ def _run(message, context, record, fabrics):
         for file, source in message["sources"].items():
             lines = source["text"].splitlines(keepends=True)
             linecache.cache[file] = (len(source["text"]), None, lines, file)
-        program, args, places = objects.read(os.path.join(path, "program"))
+        objects.opening_program = True
+        try:
+            program, args, places = objects.read(os.path.join(path, "program"))
+        finally:
+            objects.opening_program = False
         mine = objects.read(os.path.join(path, f"mine.{rank}")) if places else []
         for place, value in zip(places, mine, strict=True):
             args[place] = value
@@ -354,7 +361,7 @@ def _flush():
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:
+        except BaseException:
             pass  # the program closed or replaced it
 
 
@@ -366,7 +373,7 @@ def _name(error):
 
 def _text(error):
     try:
-        return str(error)[:_MESSAGE]
+        return str(error)[:_MESSAGE].encode(errors="backslashreplace").decode()  # else no notebook could show it
     except BaseException as another:
         return f"its message cannot be shown: str() of it raised {type(another).__name__}"
 

@@ -321,3 +321,57 @@ def test_a_program_that_ruins_its_streams_does_not_harm_the_next():
         run = ranks.submit(prints).wait()
         assert run.log(0) == "still here\n"
         assert "rank 1 raised EOFError" in run.report(), "no rank may wait for a keyboard"
+
+
+def test_a_stream_that_ends_the_program_ends_no_rank():
+    def ruins(ctx):
+        class Stream:
+            def write(self, text):
+                raise KeyboardInterrupt
+
+            def flush(self):
+                raise SystemExit(3)
+
+        sys.stdout = sys.stderr = Stream()
+        return ctx.rank
+
+    assert cl.run(ruins, ranks=2, device="cpu").results == [0, 1]
+
+
+def test_a_report_can_be_shown_whatever_an_error_says():
+    def program(ctx):
+        raise ValueError("a \ud800 is no letter")
+
+    run = cl.run(program, ranks=1, device="cpu")
+    assert "raised ValueError: a \\ud800 is no letter" in run.report().encode().decode()
+
+
+def test_a_run_whose_directory_goes_before_it_begins_says_so():
+    import shutil
+
+    with cl.launch(2, device="cpu") as ranks:
+        first = ranks.submit(lambda ctx: time.sleep(1))
+        second = ranks.submit(lambda ctx: None)
+        shutil.rmtree(second.path)
+        assert first.wait().ok
+        assert second.wait().status == "failed" and "raised FileNotFoundError" in second.report()
+        assert second.path in second.report()
+        assert ranks.submit(lambda ctx: ctx.rank).wait().results == [0, 1]
+
+
+def test_a_module_that_starts_ranks_where_it_is_imported_does_not_multiply(tmp_path, monkeypatch, mark):
+    (tmp_path / "lesson_of_mine.py").write_text("""
+import collectlab
+
+def program(ctx):
+    return ctx.rank
+
+run = collectlab.run(program, ranks=2, device="cpu", timeout=20)
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    import lesson_of_mine
+
+    said = lesson_of_mine.run.report()
+    assert "raised RuntimeError: ranks are started by the module that this rank imports" in said
+    assert "lesson_of_mine.py, line 7" in said
+    mark.gone()

@@ -63,6 +63,8 @@ def test_what_an_outer_launcher_left_is_dropped_unless_the_site_keeps_it(folder,
         (LOCAL.replace('"{n}"', '"4"'), "no word of command holds {n}"),
         (LOCAL.replace('"MPICH"', "3"), "needs is 3; a string is accepted"),
         (LOCAL + "keep = [1]", r"keep is [1]; a list of strings is accepted"),
+        (LOCAL.replace('"-n"', r'"-n\u0000"'), "a NUL in it"),
+        (LOCAL + '[variables]\n"A=B" = "1"', "variables has 'A=B', which is no name of a variable"),
         (LOCAL + "[variables]\nX = 1", "variables is {'X': 1}; a table of strings is accepted"),
     ),
 )
@@ -90,11 +92,27 @@ def test_an_unknown_site_names_those_there_are(name):
         cl.launch(2, site=name)
 
 
+@pytest.mark.parametrize("line", ("localhost:0", "localhost:-1", "localhost:", "localhost:two", "::1", ":4", "a..b"))
+def test_a_line_that_is_no_host_is_named_before_anything_starts(folder, tmp_path, line):
+    (tmp_path / "hosts").write_text(f"# ours\r\nlocalhost:2  # twice\r\nlocalhost\r\n{line}\r\n")
+    folder("mine", LOCAL + f'hosts = "{tmp_path}/hosts"\nacross = true\n')
+    with pytest.raises(FileNotFoundError, match=f"hosts names {line}[;,]"):
+        cl.run(lambda ctx: None, ranks=2, site="mine")
+
+
+def test_lines_of_a_hosts_file_that_are_hosts(folder, tmp_path):
+    (tmp_path / "hosts").write_text("# ours\r\n\r\nlocalhost:2  # twice\r\nlocalhost\r\n127.0.0.1\r\n")
+    folder("mine", LOCAL + f'hosts = "{tmp_path}/hosts"\n')
+    assert sites.hosts(sites.find("mine")) == ["localhost", "127.0.0.1"]
+
+
 @pytest.mark.parametrize(
     ("python", "said"),
     (
         ("$NOWHERE/bin/python", "the variable NOWHERE is not set"),
         ("{tmp}/nowhere/python", "/nowhere/python: it was not found"),
+        ("{tmp}", "it was not found"),
+        ("{tmp}/silent", "it does not answer as Python does"),
         ("{tmp}/broken", "it does not start: no such luck"),
         ("{tmp}/old", "it is Python 3.6, and programs come from Python 3."),
         ("{tmp}/bare", "it lacks mpi4py, cloudpickle"),
@@ -105,7 +123,7 @@ def test_an_interpreter_that_will_not_do_is_told_before_anything_starts(folder, 
 
     version = f"{sys.version_info[0]} {sys.version_info[1]}"
     bare = f"echo {version} mpi4py cloudpickle"
-    texts = {"broken": "echo no such luck >&2; exit 1", "old": "echo 3 6", "bare": bare}
+    texts = {"silent": "", "broken": "echo no such luck >&2; exit 1", "old": "echo 3 6", "bare": bare}
     for name, text in texts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
