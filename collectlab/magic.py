@@ -60,7 +60,10 @@ class RanksMagics(Magics):
     @cell_magic("ranks")
     def run_cell(self, line, cell):
         """Run the cell on every rank."""
-        given = parse_argstring(self.run_cell, line)
+        try:
+            given = parse_argstring(self.run_cell, line)
+        except ValueError as error:  # a quotation that does not end
+            raise UsageError(f"%%ranks {line}: {error}") from None
         if not 0 < given.timeout < math.inf:
             raise UsageError(f"%%ranks --timeout {given.timeout:g}: seconds are accepted, more than 0")
         source, number = f"\n{cell}", len(self.shell.user_ns["In"]) - 1  # its first line is the magic's
@@ -69,8 +72,10 @@ class RanksMagics(Magics):
         try:
             statements, expression = cells.split(source, file)
         except SyntaxError as error:
-            line = (error.text or "").strip()
+            line = (error.text or "".join(source.splitlines()[error.lineno - 1 : error.lineno])).strip()
             said = f"SyntaxError: {error.msg}"
+            if line.startswith(("!", "%")):
+                said += "; ranks run Python alone, without the commands and magics of the notebook"
             raise CellFailed(said, f"{said}\n    {label}, line {error.lineno}:  {line}") from None
         ranks = self._started(given)
         chosen = _chosen(given.ranks, ranks.nranks)

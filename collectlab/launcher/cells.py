@@ -66,9 +66,11 @@ class Cell:
             if time.monotonic() > end:
                 raise error
             time.sleep(0.005)
+        from collectlab.launcher.worker import text_of
+
         frames = [at for at in traceback.extract_tb(error.__traceback__) if at.filename != __file__]
         places = [(at.filename, at.lineno, at.name, at.line) for at in frames]
-        return {"shown": None, "error": (type(error).__name__, str(error), places)}
+        return {"shown": None, "error": (type(error).__name__, text_of(error), places)}
 
     def _run(self, ctx):
         namespace.update(ctx=ctx, comm=ctx.comm, rank=ctx.rank, nranks=ctx.nranks, xp=ctx.xp)

@@ -213,7 +213,7 @@ class Run:
         looks = self._ranks._look(self) if self._ranks else None
         if self._final is not None:
             return self._final
-        unseen = "not started" if self._ranks else "unseen"  # another process runs it
+        unseen = "not started" if self._ranks else "unseen"  # another Run can ask them
         looks = looks or [{"state": unseen}] * self.nranks
         note = self._ranks and self._ranks.note
         return {"status": "running", "note": note, "seconds": time.time() - self.spec["created"], "ranks": looks}

@@ -268,7 +268,7 @@ def _run(message, context, record, fabrics):
             os.path.join(path, f"log.{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
     except OSError as error:  # the directory was removed, or the disk is full
-        return {"op": "raised", "error": _name(error), "message": _text(error), "frames": []}
+        return {"op": "raised", "error": _name(error), "message": text_of(error), "frames": []}
     for fd in (1, 2):
         os.dup2(log, fd)
         os.set_inheritable(fd, True)
@@ -322,7 +322,7 @@ def _run(message, context, record, fabrics):
     except BaseException as error:
         trace = traceback.format_exception(type(error), error, _theirs(error.__traceback__))
         _complain("".join(trace).removesuffix("\n"))
-        answer = {"op": "raised", "error": _name(error), "message": _text(error), "frames": _frames(error)}
+        answer = {"op": "raised", "error": _name(error), "message": text_of(error), "frames": _frames(error)}
     _flush()
     return answer
 
@@ -371,7 +371,8 @@ def _name(error):
     return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"  # mpi4py's is called Exception
 
 
-def _text(error):
+def text_of(error):
+    """What an exception says, as a text that can be shown, whatever it is."""
     try:
         return str(error)[:_MESSAGE].encode(errors="backslashreplace").decode()  # else no notebook could show it
     except BaseException as another:

@@ -242,7 +242,7 @@ def test_attached_from_elsewhere_a_run_is_followed_to_its_end(notebook, mark):
     child = notebook("submit")
     run = cl.attach(child.stdout.readline().strip())
     assert run.wait(0.1).status == "running" and run.results == [None] * 3
-    assert "ranks 0 to 2 were started by another process" in run.report()
+    assert "ranks 0, 1 and 2 cannot be asked from here" in run.report()
     child.send_signal(signal.SIGINT)
     assert run.wait(5).status == "interrupted"
 

@@ -156,6 +156,22 @@ def test_python_that_is_none_is_told_before_anything_runs(cell):
         cell("x = 1\nx = = 2")
     assert failed.value.details == f"{failed.value}\n    cell {cell.number}, line 3:  x = = 2"
     assert str(failed.value) == "SyntaxError: invalid syntax"
+    for line in ("await x", "return 3"):  # Python that is none outside a function
+        with pytest.raises(CellFailed) as failed:
+            cell(f"x = 1\n{line}")
+        assert failed.value.details.endswith(f"outside function\n    cell {cell.number}, line 3:  {line}")
+    for line in ("!echo hello", "%time 1"):
+        with pytest.raises(CellFailed, match="ranks run Python alone, without the commands and magics"):
+            cell(line)
+
+
+def test_an_error_without_words_and_one_that_no_page_can_show_leave_the_ranks_alive(cell):
+    cell("kept = 7\nclass Mute(Exception):\n    def __str__(self):\n        raise RuntimeError")
+    with pytest.raises(CellFailed, match=r"raised Mute: .*cannot be shown: str\(\) of it raised RuntimeError"):
+        cell("raise Mute()")
+    with pytest.raises(CellFailed, match=r"raised ValueError: a \\ud800"):
+        cell("raise ValueError('a \\ud800')")
+    assert cell("kept") == "all 3 ranks: 7\n"
 
 
 @pytest.mark.parametrize(
@@ -166,6 +182,7 @@ def test_python_that_is_none_is_told_before_anything_runs(cell):
         ("--timeout 0", "more than 0"),
         ("--timeout inf", "more than 0"),
         ("--timeout nan", "more than 0"),
+        ("--ranks '0", "No closing quotation"),
         ("-n 0", "%%ranks: ranks=0: 1 to 256 ranks are accepted"),
         ("-n many", "invalid int value"),
         ("--site moon", "%%ranks: site='moon' is unknown"),
