@@ -171,7 +171,7 @@ def test_an_error_without_words_and_one_that_no_page_can_show_leave_the_ranks_al
         cell("raise Mute()")
     with pytest.raises(CellFailed, match=r"raised ValueError: a \\ud800"):
         cell("raise ValueError('a \\ud800')")
-    assert cell("kept") == "all 3 ranks: 7\n"
+    assert cell("del Mute\nkept") == "all 3 ranks: 7\n"
 
 
 @pytest.mark.parametrize(
