@@ -75,7 +75,15 @@ class Machine:
         return "ConnectionRefusedError" in tried.stderr
 
     def cable(self, state):
+        """Plug it in ("up"), and wait until it carries, or pull it out ("down")."""
         subprocess.run(["ip", "-n", self.space, "link", "set", self.space, state], check=True)
+        if state == "up":
+            self.carries()
+
+    def carries(self):
+        """Wait until the cable does: the kernel says so up to a second after both ends are up."""
+        show = ["ip", "-n", self.space, "link", "show", self.space]
+        wait_for(lambda: " state UP " in subprocess.run(show, check=True, capture_output=True, text=True).stdout)
 
     def end(self):
         self._unshare.kill()
@@ -194,6 +202,8 @@ class Hosts:
                 _ip("-n", space, "link", "set", device, "up")
             self.machines.append(Machine(NAMES[side - 1], self.folder, space, f"10.77.31.{side}"))
         self.alpha, self.beta = self.machines
+        for one in self.machines:
+            one.carries()
 
     @property
     def notebook(self):
