@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from marks import wait_for
 
 PROGRAM = """
     import numpy as np
@@ -43,7 +44,7 @@ SHELL = """\
 
 
 def _ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -63,6 +64,8 @@ def hosts(tmp_path):
             _ip("-n", name, "address", "add", f"10.77.31.{side}/24", "dev", cable)
             for device in ("lo", cable):
                 _ip("-n", name, "link", "set", device, "up")
+        for name, cable in zip(names, cables, strict=True):  # which carries up to a second later
+            wait_for(lambda name=name, cable=cable: " state UP " in _ip("-n", name, "link", "show", cable))
         yield names, shell
     finally:
         for name in names:
