@@ -117,6 +117,7 @@ def _guard(channel, pid, me, lifeline, daemon, leaves, started):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a program that signals its process group means its ranks
     channel.send(op="guard", pid=os.getpid(), **me)
+    sweep.adopt_orphans()  # of the rank: the supervisor, to which they would go, may be killed
     child = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(child, select.POLLIN)

@@ -375,3 +375,31 @@ run = collectlab.run(program, ranks=2, device="cpu", timeout=20)
     assert "raised RuntimeError: ranks are started by the module that this rank imports" in said
     assert "lesson_of_mine.py, line 7" in said
     mark.gone()
+
+
+def test_what_hides_from_the_ranks_does_not_outlive_a_killed_supervisor(mark, tmp_path):
+    seconds = str(time.time_ns() // 1_000_000)  # by which these sleepers are known
+
+    def program(ctx, place):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execve("/bin/sleep", ["sleep", seconds], {})
+            os._exit(0)
+        os.wait()
+        ctx.comm.barrier()
+        with open(place, "a") as found:
+            found.write("there\n")
+        time.sleep(600)
+
+    def hidden():
+        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        return found.splitlines().count(f"sleep {seconds}")
+
+    with cl.launch(2, device="cpu") as ranks:
+        run = ranks.submit(program, str(tmp_path / "there"))
+        wait_for(lambda: (tmp_path / "there").exists() and (tmp_path / "there").read_text().count("there") == 2)
+        assert hidden() == 2
+        ranks._link.process.kill()
+        assert run.wait(20).status == "failed"
+        wait_for(lambda: not hidden(), complaint=lambda: f"{hidden()} are alive")
