@@ -57,7 +57,7 @@ def _headline(spec, status, cause, first):
         "interrupted": f"was interrupted {after}",
         "stopped": f"was stopped with its ranks {after}",
         "notebook gone": f"was ended {after}, because the notebook process went away",
-        "supervisor gone": "was ended, because the supervisor of the ranks was killed",
+        "supervisor gone": f"was ended, because the supervisor of the ranks {_fallen(cause)}",
         "launcher exit": f"lost its ranks: {_launcher(cause)}",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",
@@ -251,6 +251,11 @@ def _afterwards(cause, spec, first):
         return said
     who = "a rank: run.log(rank)" if first is None else f"rank {first}: run.log({first})"
     return f"{said}; output of {who}; everything: {spec['path']}"
+
+
+def _fallen(cause):
+    failed = "Traceback (most recent call last)" in cause.get("output", "")
+    return "failed: a fault of collectlab, please report it" if failed else "was killed"
 
 
 _TOLD_WITH_OUTPUT = ("launcher exit", "slow start", "supervisor gone", "no start", "refused")

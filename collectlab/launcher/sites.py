@@ -136,6 +136,8 @@ def _read(name, path):
             raise ValueError(f"site={name!r}: {path}: {key} is {value!r}; a NUL in it reaches no program")
     if wrong := [variable for variable in found.get("variables", ()) if not variable or "=" in variable]:
         raise ValueError(f"site={name!r}: {path}: variables has {wrong[0]!r}, which is no name of a variable")
+    if empty := sorted(key for key in ("rank", "local_rank") if not found[key].strip()):
+        raise ValueError(f"site={name!r}: {path}: {empty[0]} is empty; the name of a variable is accepted")
     if not any("{n}" in word for word in found["command"]):
         raise ValueError(f"site={name!r}: {path}: no word of command holds {{n}}, the number of ranks")
     temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")

@@ -449,7 +449,8 @@ class Supervisor:
             if self.run or not self._ready():
                 looks = self._look()
             silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
-            left = sweep.kill(self.tag, since=None if self._ready() else self.started, leaves=self.leaves)
+            calm = self._ready() and not self.run  # else there may be ranks in MPI_Init: a program can start some too
+            left = sweep.kill(self.tag, since=None if calm else self.started, leaves=self.leaves)
             self.process.wait()
             if self.launcher_code is None or self.launcher_code < 0:  # one that ends by itself gives its job back
                 cause = {**cause, "kept": jobs.withdraw(self.cancel)}

@@ -99,7 +99,11 @@ def test_from_another_thread_while_this_one_waits(act, mark, each_site):
         queued = ranks.submit(fine)
         waits = threading.Thread(target=run.wait, args=(None,))
         waits.start()
-        stuck = ("running for", "rank 0 was not in an MPI call  (test_life", "ranks 1 and 2 were waiting in Barrier")
+        stuck = (
+            "running for",
+            "rank 0 was not in an MPI call  (test_life",
+            "ranks 1 and 2 were waiting in Barrier",
+        )
         wait_for(lambda: all(words in run.report() for words in stuck), complaint=run.report)
         assert run.status == "running"
         assert seconds(getattr(ranks, act)) < 3 and seconds(getattr(ranks, act)) < 3
@@ -292,7 +296,10 @@ def test_an_interrupted_cell_shows_the_report_and_one_line(kernel, mark, tmp_pat
         kernel.interrupt()
 
     assert kernel(HANGS) == ("", [])
-    for cell in ("cl.run(hangs, ranks=2, device='cpu')", "with cl.launch(2) as r:\n    r.submit(hangs).wait(None)"):
+    for cell in (
+        "cl.run(hangs, ranks=2, device='cpu')",
+        "with cl.launch(2) as r:\n    r.submit(hangs).wait(None)",
+    ):
         text, tracebacks = kernel(cell, when_ranks_wait)
         assert text.startswith("interrupted: hangs on 2 ranks was interrupted after ")
         assert "rank 0 was not in an MPI call  (cell 1, line 8, in hangs:  time.sleep(600))" in text
@@ -395,3 +402,18 @@ def test_a_killed_notebook_leaves_nothing_on_the_gpu(mark, tmp_path):
         child.kill()
     mark.gone()
     wait_for(lambda: used() < before + 200, 10, lambda: f"{before} MiB became {used()} MiB")
+
+
+def starts_more(ctx, delay):
+    """Rank 0 starts ranks of its own, and rank 1 fails while they come up."""
+    ctx.comm.Barrier()
+    if ctx.rank == 0:
+        cl.run(hangs, ranks=4, device="cpu")
+    time.sleep(delay)
+    raise ValueError("enough")
+
+
+@pytest.mark.parametrize("delay", (0.0, 0.05, 0.1, 0.15, 0.2))
+def test_ranks_that_a_program_starts_end_with_it(delay, mark):
+    run = cl.run(starts_more, delay, ranks=2, device="cpu")
+    assert run.status == "failed" and "rank 1 raised ValueError: enough" in run.report()

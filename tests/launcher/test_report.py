@@ -7,8 +7,20 @@ import pytest
 from collectlab.launcher import report
 
 FRAME = {"file": "/x/lesson.py", "line": 4, "name": "mean", "text": "return total / n", "label": "cell 7"}
-INSIDE = {"file": "/x/site-packages/numpy/core.py", "line": 9, "name": "divide", "text": "...", "label": "core.py"}
-COMPILED = {"file": "src/Comm.pyx", "line": 99, "name": "mpi4py.MPI.Comm.Bcast", "text": "", "label": "Comm.pyx"}
+INSIDE = {
+    "file": "/x/site-packages/numpy/core.py",
+    "line": 9,
+    "name": "divide",
+    "text": "...",
+    "label": "core.py",
+}
+COMPILED = {
+    "file": "src/Comm.pyx",
+    "line": 99,
+    "name": "mpi4py.MPI.Comm.Bcast",
+    "text": "",
+    "label": "Comm.pyx",
+}
 
 
 def where(call=None, number=0, inside=True, count=None, dtype=None, peer=None, history=None, progress=(0, 0)):
@@ -35,7 +47,12 @@ def told(ranks, status="failed", kind="rank failed", path="/runs/r", **cause):
 
 
 def test_one_rank_raised_and_the_others_waited():
-    ranks = [waiting("Allreduce", 4), waiting("Allreduce", 4), raised(message="a\nb"), waiting("Allreduce", 4)]
+    ranks = [
+        waiting("Allreduce", 4),
+        waiting("Allreduce", 4),
+        raised(message="a\nb"),
+        waiting("Allreduce", 4),
+    ]
     assert told(ranks).splitlines() == [
         "failed after 0.4 s: rank 2 raised ValueError: a ...",
         "    cell 7, line 4, in mean:  return total / n",
@@ -60,7 +77,9 @@ def test_the_first_that_failed_is_told_first_and_no_failure_twice():
 )  # fmt: skip
 def test_singular_and_plural(n, words):
     said = told([waiting("Barrier", 1)] * n, "timeout", "timeout", limit=3)
-    assert words in said and said.startswith(f"timeout: mean on {n} rank{'s' * (n > 1)} was not done after 3 s\n")
+    assert words in said and said.startswith(
+        f"timeout: mean on {n} rank{'s' * (n > 1)} was not done after 3 s\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +107,9 @@ def test_peers_and_communicators_without_numbers():
 
 def test_a_run_that_goes_on_has_not_been_ended():
     said = told([waiting("Barrier", 1)], "running")
-    assert said.splitlines()[1].startswith("rank 0 was waiting in Barrier, its 1st collective, for 0.3 s  (cell 7")
+    assert said.splitlines()[1].startswith(
+        "rank 0 was waiting in Barrier, its 1st collective, for 0.3 s  (cell 7"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +165,9 @@ def test_other_ends_and_the_last_lines(end):
     more, words = ENDS[end]
     rank = {"state": end.split()[0], "seconds": 0.1, "tail": ["step 1", "step {2}"], **more}
     said = told([rank, {"state": "returned", "where": where("Barrier", 3, False)}, waiting("Barrier", 4)])
-    assert words in said.splitlines()[0] and "    it printed last:\n        step 1\n        step {2}\n" in said
+    assert (
+        words in said.splitlines()[0] and "    it printed last:\n        step 1\n        step {2}\n" in said
+    )
     assert "rank 1 returned after 3 collective calls" in said
 
 
@@ -182,7 +205,9 @@ def test_what_may_be_at_fault_is_said_with_its_cure_and_only_when_ranks_did_not_
         "at fault may be TMPDIR: /x is too long", "    cure: take a short one",
         "`collectlab doctor` looks at all that ranks need here",
     ]  # fmt: skip
-    assert told([{"state": "not started"}], kind="slow start", limit=3, cures=[]).endswith("that ranks need here")
+    assert told([{"state": "not started"}], kind="slow start", limit=3, cures=[]).endswith(
+        "that ranks need here"
+    )
     assert "doctor" not in told([raised()])
 
 
@@ -211,7 +236,16 @@ def test_any_combination_of_ends_can_be_told():
         raised(), waiting("Barrier", 1), waiting("recv", peer=0), {"state": "stopped"}, {"state": "not started"},
         {"state": "returned"}, {"state": "lost", "seconds": 0.0}, {"state": "killed", "signal": 11, "seconds": 1.0},
     ]  # fmt: skip
-    for ranks, kind in itertools.product(itertools.product(ends, repeat=3), ("rank failed", "timeout", "no start")):
+    for ranks, kind in itertools.product(
+        itertools.product(ends, repeat=3), ("rank failed", "timeout", "no start")
+    ):
         said = told(list(ranks), kind=kind, limit=1)
         assert all(said.count(f"rank {i}") + said.count("ranks ") for i in range(3))
         assert "{" not in said and "None" not in said
+
+
+def test_a_supervisor_that_failed_is_not_called_killed():
+    output = "Traceback (most recent call last):\n  ...\nKeyError: 'op'\n"
+    said = told([{"state": "stopped"}], kind="supervisor gone", output=output)
+    assert "the supervisor of the ranks failed: a fault of collectlab" in said.splitlines()[0]
+    assert "KeyError: 'op'" in said and "was killed" not in said
