@@ -61,7 +61,7 @@ def test_interrupt_ends_a_run_on_both_hosts_and_the_report_says_where_each_rank_
             ctx.comm.barrier()
 
         run = ranks.submit(stuck)
-        while "barrier" not in run.report() or "sleep" not in run.report():
+        while "ranks 0, 1 and 2 were waiting in barrier" not in (said := run.report()) or "sleep" not in said:
             pass
     """)
     said = notebook("run.report()")
