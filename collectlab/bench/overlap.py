@@ -47,7 +47,7 @@ def _row(nranks, elsewhere, per_bucket):
     name = "afterwards, in one call" if peer == without[1] else "afterwards, in the same buckets"
     where = "somewhere else" if elsewhere else "on these cores"
     case = f"backward pass {where}, {nranks} ranks, {LAYERS['depth']} layers, {per_bucket} in a bucket"
-    return Row(case, ours, "ms", "<= 0.95 x peer" if elsewhere else "<= 1.25 x peer", name, peer)
+    return Row(case, ours, "ms", "<= 0.95 x peer" if elsewhere else "<= 1.1 x peer", name, peer)
 
 
 def medians(of_ranks):

@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class KernelMistake:
-    """A wrong kernel, recognised by how it goes wrong.
+    """A wrong kernel, or a wrong plan, recognised by how it goes wrong.
 
     shows    from the Finding to whether this is the mistake
     message  the sentence; the finding's text follows it
@@ -182,15 +182,20 @@ class KernelExercise:
             said, name = _difference(finding.results, expected, count, finding.calls), None
         else:
             said, name = _SAID[finding.kind], finding.kind
-        for mistake in self.mistakes:
-            if isinstance(mistake, KernelMistake):
-                found = mistake.shows(finding)
-            else:
-                found = finding.kind == "wrong" and all(map(reading.same, finding.results, mistake.wrong(xs)))
-            if found:
-                said, name = mistake.message, mistake.name
-                break
-        return Verdict(False, "\n".join([f"not yet: {where} {said}", *finding.text.splitlines()]), name)
+        return verdict(finding, where, self.mistakes, xs, said, name)
+
+
+def verdict(finding, where, mistakes, xs, said, name, same=reading.same):
+    """The verdict on a finding: of the first of the `mistakes` that it shows, or else what is `said` by `name`."""
+    for mistake in mistakes:
+        if isinstance(mistake, KernelMistake):
+            found = mistake.shows(finding)
+        else:
+            found = finding.kind == "wrong" and all(map(same, finding.results, mistake.wrong(xs)))
+        if found:
+            said, name = mistake.message, mistake.name
+            break
+    return Verdict(False, "\n".join([f"not yet: {where} {said}", *finding.text.splitlines()]), name)
 
 
 _SAID = {

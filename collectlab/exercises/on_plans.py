@@ -7,6 +7,7 @@ import numpy as np
 
 from collectlab.exercises import on_ranks, reading
 from collectlab.exercises.exercise import Verdict
+from collectlab.exercises.on_kernels import verdict
 from collectlab.fabric.per_rank import per_rank
 
 
@@ -31,15 +32,6 @@ class PlanFinding:
 
 
 @dataclass(frozen=True)
-class PlanMistake:
-    """A wrong plan, recognised by how it goes wrong: `shows` says of a PlanFinding whether this is the mistake."""
-
-    name: str
-    shows: Callable
-    message: str
-
-
-@dataclass(frozen=True)
 class PlanExercise:
     """Call it with a plan, ``plan(ctx, x)``: a Verdict comes back.
 
@@ -48,7 +40,7 @@ class PlanExercise:
     expected  from those arrays to the right results, one array per rank
     overlaps  from what a rank has done to whether something is computed meanwhile, as the question asks
     why       one sentence about a right plan
-    mistakes  ProgramMistakes (by what is returned) and PlanMistakes, in the order of trying
+    mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by the PlanFinding), in the order of trying
     ranks     the numbers of simulated ranks, in the order of trying
     on_ranks  how many real ranks it is run on at the end
     timeout   seconds after which the simulations, or the real run, count as hanging
@@ -108,16 +100,7 @@ class PlanExercise:
         xs = self.inputs(finding.nranks)
         where = f"on {finding.nranks} rank{'s' * (finding.nranks != 1)}"
         where += ", with streams," if finding.in_order else ", with requests,"
-        said, name = _SAID[finding.kind], finding.kind
-        for mistake in self.mistakes:
-            if isinstance(mistake, PlanMistake):
-                found = mistake.shows(finding)
-            else:
-                found = finding.kind == "wrong" and all(map(_same, finding.results, mistake.wrong(xs)))
-            if found:
-                said, name = mistake.message, mistake.name
-                break
-        return Verdict(False, "\n".join([f"not yet: {where} {said}", *finding.text.splitlines()]), name)
+        return verdict(finding, where, self.mistakes, xs, _SAID[finding.kind], finding.kind, _same)
 
 
 _SAID = {

@@ -4,7 +4,8 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_plans import PlanExercise, PlanMistake
+from collectlab.exercises.on_kernels import KernelMistake
+from collectlab.exercises.on_plans import PlanExercise
 from collectlab.exercises.on_ranks import ProgramMistake
 
 _A, _B = np.array([2, 4, 6, 8]), np.array([10, 20, 30, 40])
@@ -164,29 +165,29 @@ two_buckets = PlanExercise(
     overlaps=_meanwhile,
     why="each bucket is started as soon as it is computed, and waited for before its sum is used.",
     mistakes=(
-        PlanMistake(
+        KernelMistake(
             "too soon",
             _hazard("changed before", lambda f: "after it was given" in f.hazard.why),
             "the sums are halved before the reduction that fills them is complete. The wait is there, and too late:",
         ),
-        PlanMistake(
+        KernelMistake(
             "the wrong one",
             _hazard("changed before", lambda f: "says nothing of" in f.hazard.why),
             "one reduction was waited for, and the sums of both are halved:",
         ),
-        PlanMistake(
+        KernelMistake(
             "no wait",
             _hazard("changed before"),
             "the sums are halved, and nothing waits for the reductions before:",
         ),
-        PlanMistake(
+        KernelMistake(
             "given away",
             _hazard("overwritten while"),
             "a gradient is written while its reduction may still read it. Start the reduction of a layer after its "
             "gradient has been computed:",
         ),
-        PlanMistake("read too soon", _hazard("read before"), "a sum is read before its reduction is complete:"),
-        PlanMistake(
+        KernelMistake("read too soon", _hazard("read before"), "a sum is read before its reduction is complete:"),
+        KernelMistake(
             "one after the other",
             lambda finding: finding.kind == "alone",
             "all is in order, and nothing is computed while a reduction is under way. Start the second layer's "
