@@ -13,37 +13,45 @@ import time
 def main(argv=None):
     """Run one command; returns its exit code (0 when what was asked for holds)."""
     parser = argparse.ArgumentParser(
-        prog="collectlab", description="Collective communication on real MPI ranks."
-    )
+        prog="collectlab", description="Collective communication on real MPI ranks.",
+        epilog="`collectlab COMMAND --help` says more.",
+    )  # fmt: skip
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="execute a notebook, or a program on ranks")
-    run.add_argument("file", help="NOTEBOOK.ipynb, or PROGRAM.py[:FUNCTION] (function: program)")
-    run.add_argument("-n", "--ranks", type=int, default=4, help="ranks for a program (default 4)")
-    run.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    def command(name, does, call, **more):
+        added = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.", **more)
+        added.set_defaults(command=call)
+        return added
+
+    run = command("run", "execute a notebook, or a program on ranks", _run)
     run.add_argument(
-        "--timeout", type=float, default=60, help="seconds for a program, or for one cell (default 60)"
-    )
+        "file", metavar="FILE", help="NOTEBOOK.ipynb, or PROGRAM.py[:FUNCTION]; every rank calls "
+        "FUNCTION(ctx), which is program(ctx) where none is named",
+    )  # fmt: skip
+    of_program = run.add_argument_group("for a program (a notebook's cells start their own ranks)")
+    of_program.add_argument("-n", "--ranks", type=int, metavar="N", help="how many (default 4)")
+    of_program.add_argument("--device", choices=("auto", "cpu", "cuda"), help="what they compute on (default auto)")
+    of_program.add_argument("--site", help="how they are started: a file of launch/sites/ (default local)")
     run.add_argument("--save", action="store_true", help="write the executed notebook back")
-    run.set_defaults(command=_run)
+    run.add_argument(
+        "--timeout", type=float, default=60, metavar="SECONDS",
+        help="after which a program, or one cell of a notebook, is ended (default 60)",
+    )  # fmt: skip
 
-    runs = commands.add_parser("runs", help="list the runs that are kept, the newest first")
-    runs.set_defaults(command=_runs)
+    runs = command("runs", "list the runs that are kept, the newest first", _runs)
 
-    bench = commands.add_parser(
-        "bench",
-        help="measure, as ratios against peers in the same run",
-        epilog="The exit code is 1 when a goal is missed: on this machine, at this hour.",
-    )
+    bench = command(
+        "bench", "measure one part beside its peers and its goals", _bench,
+        epilog="The exit code is 1 when a goal is missed: on this machine, at this hour. soak takes half an hour.",
+    )  # fmt: skip
     bench.add_argument("what", choices=("kernels", "launcher", "overlap", "sharding", "views", "soak"))
-    bench.set_defaults(command=_bench)
 
-    doctor = commands.add_parser("doctor", help="say what this machine lacks, and the cure")
-    doctor.set_defaults(command=_doctor)
+    doctor = command("doctor", "say what this machine lacks for the course, and the cure", _doctor)
 
-    for command in (run, runs, bench, doctor):
-        command.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(argv)
+    for one in (run, runs, bench, doctor):
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+    argv = sys.argv[1:] if argv is None else argv
+    options = parser.parse_args(argv or ["--help"])
     try:
         code = options.command(options)
         sys.stdout.flush()
@@ -67,10 +75,17 @@ def _doctor(options):
 
 def _run(options):
     if options.file.endswith(".ipynb"):
+        if given := [name for name in ("ranks", "device", "site") if getattr(options, name) is not None]:
+            raise ValueError(
+                f"run {options.file!r} --{given[0]}: for a PROGRAM.py; a notebook's cells start their own ranks"
+            )
         return _run_notebook(options)
     path, _, name = options.file.partition(":")
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"run {options.file!r}: there is no file {path!r}")
+        what = f"{path!r} is a folder" if os.path.isdir(path) else f"there is no file {path!r}"
+        raise FileNotFoundError(f"run {options.file!r}: {what}; a NOTEBOOK.ipynb or a PROGRAM.py is accepted")
+    if options.save:
+        raise ValueError(f"run {options.file!r} --save: for a NOTEBOOK.ipynb; a program's run is kept in any case")
     try:
         found = runpy.run_path(path, run_name="__main__")  # functions of __main__ travel with their code
     except Exception as error:
@@ -80,7 +95,8 @@ def _run(options):
         raise ValueError(f"run {options.file!r}: {path} has no function {name!r}; name one as FILE.py:FUNCTION")
     from collectlab.launcher.ranks import run
 
-    done = run(found[name], ranks=options.ranks, device=options.device, timeout=options.timeout)
+    asked = {name: value for name in ("ranks", "device", "site") if (value := getattr(options, name)) is not None}
+    done = run(found[name], timeout=options.timeout, **asked)
     if options.json:
         shown = {"status": done.status, "results": _plain(done.results), "path": done.path}
         print(json.dumps({**shown, "report": done.report()}))

@@ -119,12 +119,36 @@ def test_results_are_json_where_json_has_a_form_for_them(runs, tmp_path, capsys)
         ("{program}:number", "has no function 'number'"),
         ("nowhere.ipynb", "there is no such notebook"),
         ("{program}.ipynb", "there is no such notebook"),
+        (".", "'.' is a folder; a NOTEBOOK.ipynb or a PROGRAM.py is accepted"),
     ),
 )
 def test_run_names_what_it_does_not_find(runs, program, capsys, file, said):
     assert cli.main(["run", file.format(program=program)]) == 2
     assert said in capsys.readouterr().err
     assert not runs.exists()
+
+
+@pytest.mark.parametrize("option", (("--ranks", "2"), ("--device", "cpu"), ("--site", "local")))
+def test_what_only_programs_take_is_refused_for_a_notebook(runs, notebook, capsys, option):
+    assert cli.main(["run", str(notebook("1")), *option]) == 2
+    assert f"{option[0]}: for a PROGRAM.py; a notebook's cells start their own ranks" in capsys.readouterr().err
+
+
+def test_what_only_notebooks_take_is_refused_for_a_program(runs, program, capsys):
+    assert cli.main(["run", str(program), "--save"]) == 2
+    assert "--save: for a NOTEBOOK.ipynb" in capsys.readouterr().err
+    assert not runs.exists()
+
+
+def test_run_takes_a_site(runs, program, capsys, monkeypatch, tmp_path):
+    assert cli.main(["run", str(program), "--site", "nowhere"]) == 2
+    assert "site='nowhere' is unknown" in capsys.readouterr().err
+    mine = (Path(__file__).parents[2] / "launch" / "sites" / "local.toml").read_text()
+    (tmp_path / "mine.toml").write_text(f'{mine}PLACE = "mine"\n')
+    monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+    program.write_text("import os\n\ndef program(ctx):\n    return os.environ['PLACE']\n")
+    assert cli.main(["run", str(program), "-n", "1", "--site", "mine"]) == 0
+    assert "rank 0 returned 'mine'" in capsys.readouterr().out
 
 
 def test_a_notebook_that_is_none_is_named(runs, tmp_path, capsys):
@@ -269,6 +293,14 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(views, "rows", interrupted)
     assert cli.main(["bench", "views"]) == 130
     assert capsys.readouterr().err == "collectlab: interrupted\n"
+
+
+def test_no_command_is_a_call_for_help(capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main([])
+    assert left.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"    {command} " in said for command in ("run", "runs", "bench", "doctor"))
 
 
 def test_the_module_is_the_command():
