@@ -11,22 +11,22 @@
 
 from importlib import import_module as _import_module
 
-__all__ = [
-    "arrival_order",
-    "background",
-    "counting",
-    "decisions",
-    "failures",
-    "one_phase",
-    "overlapping",
-    "ownership",
-    "restart",
-    "rings",
-    "sharded_optimizer",
-    "three_collectives",
-    "two_phases",
-    "uneven_blocks",
-    "windows_and_signals",
+__all__ = [  # noqa: RUF022 - in the order of the notebooks
+    "background",  # 00
+    "three_collectives",  # 01
+    "counting",  # 02
+    "ownership",  # 03
+    "windows_and_signals",  # 04
+    "one_phase",  # 05
+    "two_phases",  # 06
+    "rings",  # 07
+    "failures",  # 08
+    "arrival_order",  # 09
+    "uneven_blocks",  # 10
+    "sharded_optimizer",  # 11
+    "restart",  # 12
+    "overlapping",  # 13
+    "decisions",  # 14
 ]
 
 

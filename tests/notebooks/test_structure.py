@@ -136,6 +136,11 @@ def test_every_exercise_is_asked_in_a_lesson_and_every_asked_one_exists():
     assert asked == there
 
 
+def test_a_lessons_exercises_are_in_the_module_that_has_its_number():
+    asked = [{module for module, _ in exercises(nbformat.read(path, as_version=4))} for path in PATHS]
+    assert asked == [{module} for module in cl.exercises.__all__]
+
+
 def test_links_lead_to_lessons_that_exist():
     for path in PATHS:
         for target in re.findall(r"\]\(([^)#]+)", prose(nbformat.read(path, as_version=4))):
