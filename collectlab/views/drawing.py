@@ -12,6 +12,7 @@ from bisect import bisect_right
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
@@ -25,6 +26,7 @@ POINT = DPI / 72  # pixels
 _BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
 _HEAD = 7  # pixels: the strokes of an arrow's head
+_BETWEEN = 16  # colours of a ramp, at most: Pillow does not tell apart what differs by less than 4 of 255
 
 
 class Shapes:
@@ -143,6 +145,13 @@ class Drawing(Shapes):
             self._patches[key].set_transform(self._flip)
         return self._patches[key]
 
+    def _pairs(self):
+        """The pairs of colours that meet in this picture: on a face its edge, its hatch and what is written."""
+        looks = {key[1:3] for key in [*self._paths, *self._lines]} | {("none", key[2]) for key in self._used}
+        looks |= {(face, palette.INK) for face, _ in looks}
+        on_paper = {"none": palette.PAPER}
+        return frozenset((on_paper.get(face, face), edge) for face, edge in looks if edge != "none")
+
     def png(self):
         """The picture as PNG: bytes."""
         from PIL import Image
@@ -151,9 +160,8 @@ class Drawing(Shapes):
         file = io.BytesIO()
         pixels = self.figure.canvas.buffer_rgba()
         size = pixels.shape[1], pixels.shape[0]
-        picture = Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")
-        # 256 colours are enough for boxes and labels, and take a third of the bytes
-        picture = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        picture = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
+        picture = picture.quantize(palette=_palette(self._pairs()), dither=Image.Dither.NONE)
         picture.save(file, "png", compress_level=3)
         return file.getvalue()
 
@@ -175,6 +183,22 @@ def fitting(candidates, width, size=9, weight="normal"):
             return text
     fits = bisect_right(range(1, len(text)), width, key=lambda length: width_of(text[:length] + "…", size, weight))
     return text[:fits] + "…" if fits else ""
+
+
+@functools.lru_cache(maxsize=100)
+def _palette(pairs):
+    """Colours for a PNG: those of each pair, and what lies between them, where edges are smoothed.
+
+    256 colours take a third of the bytes. To choose them from the pixels would take a third of the time of a picture,
+    and a state would not look the same each time that it is drawn.
+    """
+    from PIL import Image
+
+    ends = 255 * np.array([[to_rgb(colour) for colour in pair] for pair in sorted(pairs)])
+    share = np.linspace(0, 1, min(_BETWEEN, 256 // len(ends)))[:, None, None]
+    found = Image.new("P", (1, 1))
+    found.putpalette(np.rint(ends[:, 0] + share * (ends[:, 1] - ends[:, 0])).astype(np.uint8).tobytes())
+    return found
 
 
 class _Label(Text):

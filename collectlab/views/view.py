@@ -168,9 +168,9 @@ class View:
         finally:
             self._setting = False
         self._paint(self._drawing, static=False)
-        self._image.value = self._drawing.png()
         caption = self.caption()
-        self._image.tooltip = caption
+        with self._image.hold_sync():  # in one message, else the page shows the picture twice
+            self._image.value, self._image.tooltip = self._drawing.png(), caption
         self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._say()
 
