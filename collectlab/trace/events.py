@@ -38,6 +38,16 @@ class Event:
     ended: float = field(default=0.0, compare=False)
 
     @property
+    def counts(self):
+        """What it adds to the Card of its rank, in the order of its fields: six numbers."""
+        from_or_to_a_peer = self.peer != self.rank
+        moved = self.nbytes if from_or_to_a_peer and self.kind in (LOAD, STORE) else 0
+        notified = from_or_to_a_peer and self.kind == NOTIFY and self.cause != PACKET
+        waited = from_or_to_a_peer and self.kind == WAIT
+        barrier = self.kind == BARRIER
+        return moved, moved > 0, notified, waited, barrier, barrier or (waited and self.cause != BARRIER)
+
+    @property
     def is_step(self):
         """Whether it is a step of its own: a barrier consists of others, and a packet's flag comes with its data."""
         return self.kind != BARRIER and not (self.kind == NOTIFY and self.cause == PACKET)

@@ -6,7 +6,7 @@ import numpy as np
 
 from collectlab.cost import Card
 from collectlab.trace import races
-from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT
+from collectlab.trace.events import LOAD, NOTIFY, STORE, WAIT
 
 
 @dataclass
@@ -65,13 +65,8 @@ class Trace:
 
     def measured(self, rank):
         """What `rank` did, counted from its events: a Card to hold against a kernel's."""
-        mine = [e for e in self.events if e.rank == rank]
-        moved = [e.nbytes for e in mine if e.kind in (LOAD, STORE) and e.peer != rank]
-        notifications = sum(e.kind == NOTIFY and e.peer != rank and e.cause != PACKET for e in mine)
-        waits = [e.cause for e in mine if e.kind == WAIT and e.peer != rank]
-        barriers = sum(e.kind == BARRIER for e in mine)
-        steps = barriers + len(waits) - waits.count(BARRIER)
-        return Card(sum(moved), sum(n > 0 for n in moved), notifications, len(waits), barriers, steps)
+        counts = [e.counts for e in self.events if e.rank == rank]
+        return Card(*map(sum, zip(*counts, strict=True))) if counts else Card(0, 0, 0, 0, 0, 0)
 
     def races(self):
         """Pairs of accesses that nothing orders, of which at least one is a store. Empty: there is no race."""

@@ -27,11 +27,16 @@ class Phase:
 
 
 def kept(before, after):
-    """Bytes that both phases hold, temporary ones aside: of each label, or of what has none, the smaller amount."""
+    """Bytes that stay from one phase to the next: of each label, or of what has none, the smaller amount.
+
+    What is temporary and has no label is gone: it may be another buffer in each phase.
+    """
     both = 0
-    for kind in ("retained", "sharded"):
+    for kind in KINDS:
         mine, theirs = getattr(before, kind), getattr(after, kind)
-        both += sum(min(size, theirs.get(label, 0)) for label, size in mine.items())
+        both += sum(
+            min(size, theirs.get(label, 0)) for label, size in mine.items() if (kind, label) != ("temporary", UNNAMED)
+        )
     return both
 
 

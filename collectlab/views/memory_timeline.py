@@ -11,11 +11,11 @@ from collectlab.views.words import size_of, table
 MEANS = {
     "retained": "held whole by this rank",
     "sharded": "this rank's part only",
-    "temporary": "gone at the end of the phase",
+    "temporary": "gone before the step ends",
 }
 MOST = 24  # phases that are drawn one by one
 MOST_LINES = 129  # of the table: 64 phases, what lies between them, and the head
-NOT = "A figure between phases is not a peak: the temporary buffers of a phase exist only inside it."
+NOT = "A figure between phases is not a peak: what a phase makes and gives up again is not in it."
 PLAN = "Bytes of the buffers that were named: not what an allocator reserves for them, and no traffic."
 
 _MARGIN, _LEFT, _TOP, _TALL = 28, 84, 106, 260  # pixels
@@ -37,7 +37,8 @@ def memory_timeline(phases, name="one step", *, who="one rank", budget=None, ste
     step    the phase that is picked out first, counted from 1; the default is the one with the peak, 0 is none
 
     The three together are what is held while the phase runs. Between two phases lies what both of them hold, by label
-    the smaller amount, and nothing temporary. TypeError or ValueError name the argument that is not accepted.
+    the smaller amount; so two temporary buffers of which one is gone before the other is made want two labels, and
+    those without one are taken to be gone. TypeError or ValueError name the argument that is not accepted.
     """
     return MemoryTimeline(phases, name, who, budget, step)
 

@@ -11,9 +11,8 @@ of it in which no rank begins a second action, nobody waits for what the stretch
 import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 
 import numpy as np
 
@@ -27,7 +26,6 @@ MOST_ROWS = 16  # of one window; where it is cut into more, neighbours share a r
 MOST_PAIRS = 3_000_000  # of accesses, among which races are looked for
 LOADED, RETURNED = "loaded", "returned"
 _EMPTY = -2  # in the place of a share, as RUBBISH
-_FIELDS = attrgetter(*(field.name for field in fields(Card)))
 
 
 @dataclass(frozen=True)
@@ -323,11 +321,9 @@ class States:
     def measured(self, step):
         """What each rank has done: a list of `cost.Card`."""
         if self._tallies is None:
-            mine = defaultdict(list)
-            for place, e in enumerate(self.events):
-                mine[self.step_of[place], e.rank].append(e)
-            cards = {key: Trace(self.nranks, events).measured(key[1]) for key, events in mine.items()}
-            self._tallies = np.array([(*key, *_FIELDS(cards[key])) for key in sorted(cards)], np.int64).reshape(-1, 8)
+            tallies = [(step, e.rank, *e.counts) for step, e in zip(self.step_of, self.events, strict=True)]
+            tallies.sort()
+            self._tallies = np.array(tallies, np.int64).reshape(-1, 8)
         part = self._tallies[: np.searchsorted(self._tallies[:, 0], step, "right")]
         sums = np.zeros((self.nranks, 6), np.int64)
         np.add.at(sums, part[:, 1], part[:, 2:])
@@ -378,7 +374,8 @@ def _may(e, counts):
 
 
 def _give(places, trace, counts):
-    for e in (trace.events[place] for place in places):
+    for place in places:
+        e = trace.events[place]
         if e.kind == NOTIFY:
             counts[e.peer, e.name, e.row, e.rank] += 1
 
@@ -398,10 +395,13 @@ def _in_step(trace):
 
 def _in_order(trace):
     """The steps in the order of the trace."""
-    number = {place: (r, n) for r, mine in enumerate(_actions(trace)) for n, ps in enumerate(mine) for place in ps}
+    action_of = [0] * len(trace.events)
+    for number, places in (numbered for mine in _actions(trace) for numbered in enumerate(mine)):
+        for place in places:
+            action_of[place] = number
     counts, steps, begun, touched = Counter(), [], {}, {}
     for place, e in enumerate(trace.events):
-        rank, action = number[place]
+        rank, action = e.rank, action_of[place]
         access = e.kind in (STORE, LOAD)
         hit = access and any(
             other.rank != rank and STORE in (other.kind, e.kind) and races.common(other.elements, e.elements)

@@ -66,14 +66,12 @@ class Traffic(SteppedView):
 
     def _count(self, trace):
         """Sort the events by rank and step, and count them: `_moves` and `_done`."""
-        at, moves = [0] * self.nranks, []
-        events = [[[]] for _ in range(self.nranks)]  # of each rank, before its first step, after it, and so on
+        at, moves, counts = [0] * self.nranks, [], []
         for event in trace.events:
             rank = event.rank
             if event.kind == BARRIER or (event.kind == WAIT and event.cause != "barrier" and event.peer != rank):
                 at[rank] += 1
-                events[rank].append([])
-            events[rank][-1].append(event)
+            counts.append((at[rank], rank, *event.counts))
             if event.kind == LOAD:
                 moves.append((at[rank], rank, event.peer, event.nbytes))
             elif event.kind == STORE and event.peer != rank:
@@ -82,9 +80,8 @@ class Traffic(SteppedView):
         self._empty = not trace.events and any(map(any, map(astuple, self.cards or [Card(*[1] * len(FIELDS))])))
         self._moves = np.array(moves, np.int64).reshape(-1, 4)  # step, to, from, bytes
         done = np.zeros((self._last + 1, self.nranks, len(FIELDS)), np.int64)
-        for rank, steps in enumerate(events):
-            for step, mine in enumerate(steps):
-                done[step, rank] = astuple(Trace(self.nranks, mine).measured(rank))
+        step, rank, *figures = np.array(counts, np.int64).reshape(-1, 2 + len(FIELDS)).T
+        np.add.at(done, (step, rank), np.transpose(figures))
         self._done = done.cumsum(axis=0)
         self._shown = None, None  # a step, and the matrix then
 
