@@ -16,7 +16,7 @@ KINDS = ("retained", "sharded", "temporary")
 
 @dataclass(frozen=True)
 class Phase:
-    """What a rank holds in one phase: {name of the array: bytes} for each kind.
+    """What a rank holds in one phase: {name of the array: bytes} for each kind. A name in two phases is one array.
 
     retained   whole, from step to step
     sharded    this rank's part only
@@ -35,8 +35,9 @@ class Phase:
 
     @property
     def overlaps(self):
-        """What is there twice, whole and as this rank's part."""
-        return sorted(self.sharded.keys() & (self.retained.keys() | self.temporary.keys()))
+        """What is there twice, whole or as a layer's whole, and as this rank's part."""
+        whole = {of.partition(" of the ")[0] for of in (*self.retained, *self.temporary)}
+        return sorted(self.sharded.keys() & whole)
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,15 @@ def _sharded_parameters(s):
     kept, mine, (hidden, output) = {"samples": s.samples}, s.mine(*s.network.layers), s.layers
     ours = {"parameters": mine, **s.state(mine)}
     more = {**ours, "gradient": mine}
-    layer = {"parameters": output}
-    yield Phase("forward, hidden layer", kept, ours, {"parameters": hidden, **s.activations})
+    layer, last = {"parameters of the output layer": output}, {"gradient of the output layer": output}
+    first = {"gradient of the hidden layer": hidden}
+    yield Phase("forward, hidden layer", kept, ours, {"parameters of the hidden layer": hidden, **s.activations})
     yield Phase("forward, output layer", kept, ours, {**layer, **s.activations, **s.errors})
-    both = {**layer, "gradient": output, **s.activations, **s.errors, **s.hidden_errors}
+    both = {**layer, **last, **s.activations, **s.errors, **s.hidden_errors}
     yield Phase("backward, output layer", kept, more, both)
-    yield Phase("reduce-scatter, output layer", kept, more, {"gradient": output, **s.hidden_errors})
-    yield Phase("backward, hidden layer", kept, more, {"gradient": hidden, **s.hidden_errors})
-    yield Phase("reduce-scatter, hidden layer", kept, more, {"gradient": hidden})
+    yield Phase("reduce-scatter, output layer", kept, more, {**last, **s.hidden_errors})
+    yield Phase("backward, hidden layer", kept, more, {**first, **s.hidden_errors})
+    yield Phase("reduce-scatter, hidden layer", kept, more, first)
     yield Phase("update", kept, more, s.scratch(mine))
 
 

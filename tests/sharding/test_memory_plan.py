@@ -85,6 +85,29 @@ def test_a_whole_and_a_part_of_it_overlap_where_one_is_made_from_the_other():
     }
 
 
+def test_between_two_phases_lies_what_is_made_in_one_and_used_in_the_next():
+    def between(strategy):
+        return cl.views.memory_timeline(sharding.plan(task, strategy, 4).phases).between
+
+    task = Task(Network(19, 20, 40), Adam(), batch=32, batches=1)  # 400 and 840 parameters, 8 samples a rank
+    samples, whole, hidden, output = 8 * 8 * (19 + 40), 8 * 1240, 8 * 400, 8 * 840
+    activations, errors = 8 * 8 * 20, 8 * 8 * 40
+    full = samples + 3 * whole
+    assert between("replicated") == [full + activations + errors, full + whole, full + whole]
+    kept = samples + whole + whole // 2
+    assert between("sharded_optimizer") == [kept + activations + errors, kept + whole, kept + whole // 4, kept]
+    ours = samples + 3 * whole // 4
+    more = ours + whole // 4
+    assert between("sharded_parameters") == [
+        ours + activations,
+        ours + output + activations + errors,
+        more + output + activations,  # the errors of the hidden layer, which has as many activations
+        more + activations,
+        more + hidden,
+        more,
+    ]
+
+
 def test_a_plan_is_a_table():
     text = str(sharding.plan(Task(Network(6, 10, 3), Adam(), batch=48, batches=4), "sharded_optimizer", 4, rank=1))
     assert text.splitlines() == [

@@ -60,6 +60,20 @@ def test_without_labels_the_smaller_sum_is_kept():
     assert views.memory_timeline([{"name": "a", "retained": 8}, {"name": "b", "retained": 5}]).between == [5]
 
 
+def test_a_temporary_buffer_lasts_as_long_as_its_label():
+    phases = [
+        {"name": "forward", "temporary": {"activations": 3}},
+        {"name": "backward", "temporary": {"activations": 3, "gradient": 8}},
+        {"name": "all-reduce", "temporary": {"gradient": 8}},
+        {"name": "update", "temporary": {"scratch": 1}},
+    ]
+    assert views.memory_timeline(phases).between == [3, 8, 0]
+
+
+def test_temporary_buffers_without_labels_may_be_others_in_each_phase():
+    assert views.memory_timeline([{"name": "a", "temporary": 8}, {"name": "b", "temporary": 5}]).between == [0]
+
+
 @dataclass
 class Phase:
     name: str
