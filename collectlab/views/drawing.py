@@ -58,6 +58,10 @@ class Pane(Shapes):
         """As `Drawing.box`."""
         self.drawing.box(self.x + x, *rest, **look)
 
+    def arrow(self, start, end, *rest, **look):
+        """As `Drawing.arrow`."""
+        self.drawing.arrow((self.x + start[0], start[1]), (self.x + end[0], end[1]), *rest, **look)
+
     def label(self, x, *rest, **look):
         """As `Drawing.label`."""
         self.drawing.label(self.x + x, *rest, **look)

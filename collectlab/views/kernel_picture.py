@@ -28,6 +28,7 @@ class KernelPicture:
         self.blocks, count = self.states.blocks, sum(len(rows) for _, rows in self.states.blocks)
         if count > MOST_DRAWN and self.blocks[0][0] == LOADED:
             self.blocks = [(LOADED, [_LAST]), *self.blocks[1:]]
+        self.signs = {}  # (window, row, rank) -> the middle, top and foot of its cell's sign, if it has one
         self.beside = self.nranks <= BESIDE and self.wide
         self.label, self.room = _LABEL if self.wide else _SHORT_LABEL, room - (_PANEL + 18) * self.beside
         self.column = w = (self.room - self.label) / n
@@ -84,6 +85,7 @@ class KernelPicture:
                 for at, group in enumerate(self.groups):
                     self._cell(name, row, group, tags, x + at * w, y, w - 4, self.tall - 4)
                 y += self.tall
+        self._arrows(did)
         if self.beside:
             width = (_PANEL - _NARROW) / len(self.groups)
             place = self.drawing.width - _M - _PANEL, 92, _NARROW, width
@@ -179,6 +181,16 @@ class KernelPicture:
                     tags.setdefault((LOADED, row.start, row.stop, e.rank), {}).setdefault("from", []).append(e.peer)
         return tags
 
+    def _arrows(self, did):
+        """An arrow for each load from a peer, from where the elements lie to what has been loaded."""
+        for e in (e for events in did.values() for e in events if e.kind == LOAD and e.peer != e.rank):
+            for row in self.states.touched(e.name, e.elements):
+                start, end = (e.name, row, e.peer), (LOADED, row, e.rank)
+                if start in self.signs and end in self.signs:
+                    (x, y, _), (to_x, _, to_y) = self.signs[start], self.signs[end]
+                    for colour, line in ((palette.QUIET, 2.8), (palette.colour(e.rank), 1.6)):
+                        self.drawing.arrow((x, y), (to_x, to_y), colour, line, layer=3)
+
     def _cell(self, name, row, group, tags, x, y, w, h):
         """One rank's part of a row: its frame, what it holds, and the sign of what happens to it in this step."""
         last = row if row is _LAST else None
@@ -204,7 +216,11 @@ class KernelPicture:
             self.drawing.box(x - 1, y - 1, w + 2, h + 2, edge=palette.WRONG, line=3.0, dash="--", layer=5)
             free -= self._tag("race", x + w - 1, y + 1, min(h - marks - 2, 13), palette.PAPER, palette.WRONG) + 2
         elif any(signs.values()):
-            free -= self._sign(signs, group, x + w - 1, y + 1, w, min(h - marks - 2, 13)) + 2
+            tall = min(h - marks - 2, 13)
+            wide = self._sign(signs, group, x + w - 1, y + 1, w, tall)
+            free -= wide + 2
+            if self.nranks <= BESIDE:
+                self.signs[name, row, group[0]] = x + w - 1 - wide / 2, y + 1, y + 1 + tall
         named = [f"{row.label} · {texts[0]}"] * (h >= 30 and row.label != "whole" and bool(texts[0]) and last is None)
         ink = palette.WRONG if kind == "rubbish" else palette.INK
         weight = "bold" if kind == "whole" else "normal"
@@ -364,7 +380,8 @@ class KernelPicture:
             self.drawing.box(x, y - 6, 18, 11, edge=edge, line=line, dash=dash)
             self.drawing.label(x + 24, y, word, 8, colour=palette.QUIET)
             x += 38 + width_of(word, 8)
-        self.drawing.label(x, y, "→ read by   ← comes from", 8, colour=palette.QUIET)
+        by_arrows = ", by an arrow" * (self.nranks <= BESIDE)
+        self.drawing.label(x, y, f"→ read by   ← comes from{by_arrows}", 8, colour=palette.QUIET)
 
 
 _LAST = Row(0, 0, "the last chunk")

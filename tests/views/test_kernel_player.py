@@ -399,6 +399,37 @@ def test_loads_have_a_sign_at_both_ends():
     assert labels(player(MESH.all_reduce, 4).set(step=4)).count("→ all") == 1
 
 
+def arrows(view, monkeypatch):
+    """What stands at the start and at the end of each arrow: the signs (text, x, y) that are nearest."""
+    drawn, drawing = set(), views.drawing.Drawing
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "arrow", lambda self, start, end, *_, **__: drawn.add((start, end)))
+        figure = view.figure()
+    height = figure.canvas.get_width_height()[1]
+    signs = [(t.get_text(), t.get_position()[0], height - t.get_position()[1]) for t in figure.findobj(Text)]
+    signs = [sign for sign in signs if sign[0][:2] in ("→ ", "← ")]
+    return [
+        tuple(min(signs, key=lambda sign: np.hypot(sign[1] - x, sign[2] - y)) for x, y in arrow) for arrow in drawn
+    ]
+
+
+@pytest.mark.parametrize("nranks", [4, 8])
+def test_an_arrow_leads_from_where_it_lies_to_who_loads_it(nranks, monkeypatch):
+    """Here everybody loads a chunk of rank 1: rank r, in column r, the chunk r."""
+    found = arrows(player(TWO.all_reduce, nranks).set(step=5), monkeypatch)
+    assert {start[0] for start, _ in found} == {f"→ {rank}" for rank in range(nranks) if rank != 1}
+    assert len({round(start[1]) for start, _ in found}) == 1  # the column of rank 1
+    assert all(end[0] == "← 1" for _, end in found)
+    readers = [start[0] for start, _ in sorted(found, key=lambda arrow: arrow[1][1])]
+    assert readers == [f"→ {rank}" for rank in range(nranks) if rank != 1]
+
+
+def test_no_arrows_where_nothing_is_loaded_or_where_they_would_cover_the_cells(monkeypatch):
+    assert arrows(player(TWO.all_reduce, 4).set(step=4), monkeypatch)  # rank 0's, to three others
+    assert not arrows(player(TWO.all_reduce, 4).set(step=2), monkeypatch)
+    assert not arrows(player(TWO.all_reduce, 9).set(step=5), monkeypatch)
+
+
 def test_partial_sums_are_told_from_finished_ones_by_label():
     view = player(RING.all_reduce, 4)
     assert {"0, 1 (2 of 4)", "rank 2"} <= {*labels(view.set(step=10))}
