@@ -185,6 +185,16 @@ place_by_rank = ProgramExercise(
             "every rank lacks its own chunk. `arrivals` gives that one too; place it like the others.",
         ),
         ProgramMistake(
+            "its own is left out",
+            lambda xs: [np.concatenate([xs[s] for s in range(len(xs)) if s != rank]) for rank in range(len(xs))],
+            "every rank leaves its own chunk out. `arrivals` gives that one too; place it like the others.",
+        ),
+        ProgramMistake(
+            "its own only",
+            lambda xs: [np.tile(x, len(xs)) for x in xs],
+            "every slot holds the rank's own chunk. Each has the chunk of another source.",
+        ),
+        ProgramMistake(
             "all in slot 0",
             _at(lambda rank, source, turn, n: 0),
             "every chunk is put at the beginning, so the last one that came is left there.",

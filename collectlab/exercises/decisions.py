@@ -63,17 +63,18 @@ def right(stages):
 
 
 def _consequence(option, stages):
-    """What a wrong answer leaves with the first rank that lacks something, as a sentence; "" where it lacks "
-    "nothing."""
+    """What a wrong answer leaves with the first rank that lacks something, as a sentence; "" where none does."""
     if len(stages) > 1:
         return ""
     try:
-        got = supplied(option, stages[0].has)
+        supply = supplied(option, stages[0].has)
     except ValueError:
         return ""
-    for rank, (held, read) in enumerate(zip(got, stages[0].reads, strict=True)):
+    for rank, (held, read) in enumerate(zip(supply, stages[0].reads, strict=True)):
         if not _same(held, read):
-            return f" With it rank {rank} ends with {_spelled(held)}; what it reads next is {_spelled(read)}."
+            have = " and ".join(map(_spelled, stages[0].has))
+            got = _spelled(held)
+            return f" If the ranks have {have}, rank {rank} ends with {got} and reads {_spelled(read)} next."
     return ""
 
 

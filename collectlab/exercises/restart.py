@@ -48,6 +48,14 @@ pieces_of_rank_1 = Exercise(
         ),
         Mistake("only the first", [1, 1, 3], "That is elements 4:6. New rank 1 owns four."),
         Mistake(
+            "start and count",
+            [1, 1, 2, 2, 0, 2],
+            "Those are starts and counts, as the manifest has them. Starts and stops are asked for.",
+        ),
+        Mistake("its slice", [4, 8], "That is what new rank 1 owns, in the vector. In which old shards does it lie?"),
+        Mistake("the other one first", [2, 0, 2, 1, 1, 3], "Write them in the order of the elements: shard 1 first."),
+        Mistake("counted from 1", [1, 2, 4, 2, 1, 3], "Elements are counted from 0, within a shard as well."),
+        Mistake(
             "last included", [1, 1, 2, 2, 0, 1], "A stop is the first element that does not belong to it."
         ),
         Mistake("new rank 0", [0, 0, 3, 1, 0, 1], "That is what new rank 0 reads. Rank 1 is asked for."),
@@ -122,6 +130,11 @@ order_of_writing = Exercise(
         ),
         Mistake("counted from 0", [2, 4, 0, 3, 1], "The steps are numbered from 1."),
         Mistake(
+            "a step twice",
+            lambda order: order.shape == (5,) and set(order.tolist()) < {1, 2, 3, 4, 5},
+            "Each of the five steps is done once.",
+        ),
+        Mistake(
             "to disk before writing",
             lambda order: _comes_before(order, "shards to disk", "shards")
             or _comes_before(order, "manifest to disk", "manifest"),
@@ -159,8 +172,8 @@ what_finds_it = Exercise(
         takes("b", "Exchanged slices add up to the same total.", "find it"),
         takes("c", "The right tensor's wrong slice has its name and its dtype.", "find it"),
         takes("d", "The shards were read as they were written. What is wrong is where they went.", "find it"),
-        lacks("e", "An element that names its place can be compared with the place where it is."),
-        lacks("f", "It takes a second run and some steps, but the curve is another one, and shows it."),
+        lacks("e", "There is another one that does: what would have to be in a tensor, for its place to show?"),
+        lacks("f", "There is another one that does: what shows in the end, if there is something to compare with?"),
         takes(
             "g",
             "It is computed from the parameters, which are right, before the state is first used.",

@@ -7,6 +7,14 @@ from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
 from collectlab.layout import Partition
 from collectlab.sharding import Adam, Network, Task, mixed_precision, plan
 
+
+def _in_units(right, *units):
+    """Whether an answer is these numbers in another unit, rounded or cut to whole ones at most."""
+    return lambda value: any(
+        np.shape(value) == np.shape(right) and np.all(np.abs(value - np.divide(right, unit)) < 1) for unit in units
+    )
+
+
 what_an_update_needs = Exercise(
     "Which of these hold for Adam, which updates parameter i from gradient i and its own two state values "
     "of i?",
@@ -22,12 +30,11 @@ what_an_update_needs = Exercise(
     why="the update works element by element, and the forward pass reads every parameter.",
     mistakes=(
         takes("a", "Parameter i is updated from gradient i. What lies in other slices is not read."),
-        lacks("b", "Which part of the summed gradient does the update of one slice read?"),
+        lacks("b", "There is another one that holds: what of the summed gradient does the update of a slice read?"),
         takes("c", "The state of parameter i is read where parameter i is updated, and nowhere else."),
         lacks(
             "d",
-            "The forward pass multiplies by every weight, so the other slices have to come from their "
-            "owners.",
+            "There is another one that holds: which parameters does the next forward pass read, and who has them?",
         ),
         takes(
             "e",
@@ -168,6 +175,7 @@ kept_bytes = Exercise(
     why="three arrays of 9,920 bytes; of two, and then of all three, only a quarter is kept.",
     mistakes=(
         Mistake("elements", [n // 8 for n in _KEPT], "Those are elements. A float64 takes 8 bytes."),
+        Mistake("thousands", _in_units(_KEPT, 1000, 1024), "Those are thousands of bytes. Bytes are asked for."),
         Mistake("float32", [n // 2 for n in _KEPT], "A float64 takes 8 bytes, not 4."),
         Mistake(
             "one state", [2 * _ONE, _ONE * 5 // 4, _ONE // 2], "Adam keeps two values for each parameter."
@@ -261,6 +269,12 @@ mixed_precision_megabytes = Exercise(
             "Gradients are kept through the update: 2 bytes, whole or in shards.",
         ),
         Mistake("what is saved", [0, 72, 84, 96], "That is what is saved. What a rank keeps is asked for."),
+        Mistake(
+            "then what is saved",
+            [128, 72, 84, 96],
+            "After the first, those are what is saved. What a rank keeps is asked for.",
+        ),
+        Mistake("MiB", _in_units(_MIXED, 1.048576), "Those are MiB, of 1,048,576 bytes. MB are asked for, of 10**6."),
         Mistake(
             "float32 weights as well",
             [160, 88, 60, 40],

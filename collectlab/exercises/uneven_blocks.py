@@ -3,12 +3,19 @@
 import numpy as np
 
 from collectlab import semantics
+from collectlab.exercises import reading
 from collectlab.exercises.exercise import Exercise, Mistake
 from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
 from collectlab.layout import Partition
 from collectlab.sharding.collectives import identity
 
 _UNEVEN, _PADDED = Partition.uneven(10, 4), Partition.padded(10, 4)
+
+
+def _in_bytes(elements):
+    """Whether an answer is these numbers in bytes, of four or of eight to the element."""
+    return lambda value: any(reading.same(value, size * np.array(elements)) for size in (4, 8))
+
 
 displacements = Exercise(
     "10 elements on 4 ranks, with the counts 3, 3, 2 and 2. Where does each rank's block start? Write four "
@@ -30,7 +37,14 @@ displacements = Exercise(
         Mistake("short blocks", [0, 2, 4, 6], "That is for blocks of 2 each. Ranks 0 and 1 have 3."),
         Mistake("counted from 1", [1, 4, 7, 9], "Elements are counted from 0."),
         Mistake(
-            "bytes", [0, 24, 48, 64], "MPI counts displacements in elements of the datatype, not in bytes."
+            "bytes",
+            _in_bytes(_UNEVEN.displacements),
+            "MPI counts displacements in elements of the datatype, not in bytes.",
+        ),
+        Mistake(
+            "not added up",
+            [0, *_UNEVEN.counts[:3]],
+            "Each of those is the count of one block. Before rank 2 lie two.",
         ),
     ),
 )
@@ -76,7 +90,7 @@ padded_call = Exercise(
             [4, 16, 6, 0],
             "Blocks of 3 are enough. Nothing asks for a power of two here.",
         ),
-        Mistake("in bytes", [12, 48, 8, 4], "Counts are in elements, not in bytes."),
+        Mistake("in bytes", _in_bytes([3, 12, 2, 1]), "Counts are in elements, not in bytes."),
     ),
 )
 
@@ -154,7 +168,7 @@ def _vectors(nranks):
 
     So what is 0 in a block need not be padding.
     """
-    count = {1: 5, 2: 5, 3: 8, 4: 9}[nranks]
+    count = {1: 5, 2: 5, 3: 8, 4: 5}[nranks]  # of 5 on 4 ranks, the last two lack data
     return [np.append(np.arange(11, 10 + count), 0) * 100**rank for rank in range(nranks)]
 
 
@@ -177,6 +191,12 @@ def _with_padding(value):
         return _blocks(xs, lambda rank, block: rank * block, fill=[value * len(xs)] * padding)
 
     return wrong
+
+
+def _below_0(xs):
+    """The last rank's block of a padded sum, up to a stop that is right unless it is below 0."""
+    partition = Partition.padded(xs[0].size, len(xs))
+    return _with_padding(0)(xs)[-1][: xs[0].size - (len(xs) - 1) * partition.counts[0]]
 
 
 def _cut_off(xs):
@@ -225,6 +245,26 @@ equal_blocks = ProgramExercise(
             _with_padding(1),
             "the padding is returned too, and it is not even the identity of the sum: it has become a "
             "number.",
+        ),
+        ProgramMistake(
+            "kept by all but the last",
+            lambda xs: [*_with_padding(0)(xs)[:-1], sum(xs)[:0]],
+            "only the last rank takes padding off. There may be more of it than its block is long: "
+            "`data_counts` says what each rank has.",
+        ),
+        ProgramMistake(
+            "kept by all but the last, and a stop below 0",
+            lambda xs: [*_with_padding(0)(xs)[:-1], _below_0(xs)],
+            "only the last rank takes padding off. There may be more of it than its block is long, and a stop "
+            "below 0 counts from the end.",
+        ),
+        ProgramMistake(
+            "a stop below 0",
+            lambda xs: [*_right(xs)[:-1], _below_0(xs)],
+            "the last rank, which has no data, returns padding: a stop below 0 counts from the end. Stop at 0.",
+        ),
+        ProgramMistake(
+            "mean", lambda xs: [part / len(xs) for part in _right(xs)], "the mean was taken. The sum is asked for."
         ),
         ProgramMistake(
             "cut off",

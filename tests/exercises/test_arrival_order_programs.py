@@ -60,6 +60,11 @@ def its_own_is_missing(y, rank, source, chunk, turn):
         right(y, rank, source, chunk, turn)
 
 
+def its_own_only(y, rank, source, chunk, turn):
+    if source == rank:
+        y.reshape(-1, chunk.size)[:] = chunk
+
+
 def all_in_slot_0(y, rank, source, chunk, turn):
     y[: chunk.size] = chunk
 
@@ -89,14 +94,18 @@ def added(y, rank, source, chunk, turn):
 
 
 WRONG = (
-    appended, nothing_placed, its_own_is_missing, all_in_slot_0, from_the_back, one_slot_further, seen_from_here,
-    one_element_apart, dealt_out, added,
+    appended, nothing_placed, its_own_is_missing, its_own_only, all_in_slot_0, from_the_back, one_slot_further,
+    seen_from_here, one_element_apart, dealt_out, added,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("place", (right, by_reshape))
 def test_right_programs_pass(place):
     assert place_by_rank(gathering(place))
+
+
+def without_its_own(ctx, x):
+    return np.concatenate([chunk for source, chunk in sorted(arrivals(ctx, x, a=-1)) if source != ctx.rank])
 
 
 @pytest.mark.parametrize("place", WRONG)
@@ -106,7 +115,9 @@ def test_wrong_programs_are_recognised_by_what_they_return(place):
 
 
 def test_every_mistake_has_such_a_program():
-    assert {m.name for m in place_by_rank.mistakes} == {place.__name__.replace("_", " ") for place in WRONG}
+    names = {place.__name__.replace("_", " ") for place in WRONG} | {"its own is left out"}
+    assert {m.name for m in place_by_rank.mistakes} == names
+    assert place_by_rank(without_its_own).mistake == "its own is left out"
 
 
 def sort_what_came(ctx, x):

@@ -100,6 +100,13 @@ BY_RULE = [
     ("two_phases.bytes_on_four_ranks", [192, 48, 48, 96], "its own too"),
     ("two_phases.bytes_on_four_ranks", [144, 48, 48, 96], "its own too"),
     ("one_phase.notifications", 20, "one barrier, all ranks"),
+    ("uneven_blocks.displacements", [0, 12, 24, 32], "bytes"),
+    ("uneven_blocks.displacements", [0, 24, 48, 64], "bytes"),
+    ("uneven_blocks.padded_call", [12, 48, 8, 4], "in bytes"),
+    ("uneven_blocks.padded_call", [24, 96, 16, 8], "in bytes"),
+    ("sharded_optimizer.kept_bytes", [29.8, 14.9, 7.4], "thousands"),
+    ("sharded_optimizer.kept_bytes", [29.1, 14.5, 7.27], "thousands"),
+    ("sharded_optimizer.mixed_precision_megabytes", [122.1, 53.4, 42, 30.5], "MiB"),
 ]
 
 
@@ -283,4 +290,5 @@ def test_every_wrong_order_of_writing_is_told_which_two_steps_are_exchanged():
     exercise = EXERCISES["restart.order_of_writing"]
     for order in itertools.permutations(range(1, 6)):
         assert exercise(order) if list(order) == exercise.expected else exercise(order).mistake, order
-    assert exercise([3, 5, 1, 4, 4]).mistake is None
+    assert exercise([3, 5, 1, 4, 4]).mistake == "a step twice"
+    assert exercise([3, 5, 1, 4, 6]).mistake is None

@@ -59,7 +59,26 @@ def block_0(ctx, x):
     return total[: -(-x.size // ctx.nranks)]
 
 
+def the_last_cuts(stop):
+    """Only the last rank takes padding off, up to stop(length of the block, padding)."""
+
+    def program(ctx, x):
+        parts, block = Partition.padded(x.size, ctx.nranks), equal(cut=False)(ctx, x)
+        return block[: stop(block.size, parts.padding)] if ctx.rank == ctx.nranks - 1 else block
+
+    return program
+
+
+def stops_below_0(ctx, x):
+    block = equal(cut=False)(ctx, x)
+    return block[: x.size - ctx.rank * block.size]
+
+
 EQUAL = {
+    "kept by all but the last": the_last_cuts(lambda count, padding: max(0, count - padding)),
+    "kept by all but the last, and a stop below 0": the_last_cuts(lambda count, padding: count - padding),
+    "a stop below 0": stops_below_0,
+    "mean": lambda ctx, x: equal()(ctx, x) / ctx.nranks,
     "padding returned": equal(cut=False),
     "padded with ones": equal(fill=1, cut=False),
     "cut off": rounded_down,

@@ -23,15 +23,16 @@ def test_there_are_ten_cases_and_they_differ():
 
 def test_a_wrong_answer_says_what_a_rank_would_hold():
     said = decisions.owned_block("scatter").text
-    assert "With it rank 0 ends with [1, 2]; what it reads next is [11, 22]." in said
-    assert "With it rank 0 ends with nothing" not in decisions.line_in_the_log("gather").text
-    assert "With it rank 1 ends with nothing; what it reads next is [11, 22, 33, 44]." in (
-        decisions.replicated_update("reduce").text
+    assert "If the ranks have [1, 2, 3, 4] and [10, 20, 30, 40], rank 0 ends with [1, 2]" in said
+    assert said.endswith(" and reads [11, 22] next.")
+    assert "If the ranks have [7] and [5], rank 0 ends with [7, 5] and reads [12] next." in (
+        decisions.line_in_the_log("gather").text
     )
+    assert "rank 1 ends with nothing and reads [11, 22, 33, 44] next." in decisions.replicated_update("reduce").text
 
 
 def test_two_calls_that_end_with_the_same_are_not_told_to_hold_something_else():
-    assert "With it" not in decisions.replicated_update(decisions.BOTH).text
+    assert "ends with" not in decisions.replicated_update(decisions.BOTH).text
 
 
 def test_a_stage_that_no_call_fits_or_that_two_fit_is_refused():
