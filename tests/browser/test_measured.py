@@ -9,7 +9,7 @@ pytestmark = pytest.mark.needs("browser")
 
 def test_the_rows_on_screen(monkeypatch):
     monkeypatch.setattr(views, "GOALS", {2: 50.0})
-    monkeypatch.setattr(views, "STEPS", 12)
+    monkeypatch.setattr(views, "STEPS", 3)
     monkeypatch.setattr(views, "EVENTS", 500)
     rows = {row.case: row for row in views._on_screen()}
     stepped = {name for name in views.VIEWS if name not in views._OTHER}
