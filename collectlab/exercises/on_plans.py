@@ -57,8 +57,10 @@ class PlanExercise:
     timeout: float = 10.0
 
     def __call__(self, plan):
-        for verdict_on in (on_ranks.no_program, self._simulate, self._run):
-            if (verdict := verdict_on(plan)) is not None:  # a wrong one is false
+        if (refused := on_ranks.no_program(plan, "plan")) is not None:  # a wrong verdict is false
+            return refused
+        for verdict_on in (self._simulate, self._run):
+            if (verdict := verdict_on(plan)) is not None:
                 return verdict
         return Verdict(
             True, f"right on {on_ranks.listed(sorted(self.ranks))} ranks, with streams and with requests: {self.why}"
@@ -74,7 +76,7 @@ class PlanExercise:
         if isinstance(done, Verdict):
             return done
         if not done.ok:
-            return on_ranks.ended_badly(done, "in the simulator", self.timeout)
+            return on_ranks.ended_badly(done, "in the simulator", self.timeout, "plan")
         return None if done.results[0] is None else self._said(done.results[0])
 
     def _run(self, plan):
@@ -87,7 +89,7 @@ class PlanExercise:
             return done
         where = f"right in the simulator, but on {nranks} real ranks"
         if not done.ok:
-            return on_ranks.ended_badly(done, where, self.timeout)
+            return on_ranks.ended_badly(done, where, self.timeout, "plan")
         results = [result for result, *_ in done.results]
         if not all(map(_same, results, self.expected(xs))):
             return Verdict(False, f"not yet: {where} the result is {reading.shown(results[0])} on rank 0.")
@@ -142,12 +144,16 @@ def _look(plan, exercise, nranks, xs, in_order):
     for rank, result in enumerate(run.results):
         try:
             on_ranks.read_result(result, expected[rank])
+            if not isinstance(result, np.ndarray):
+                raise reading.NotAnAnswer("that is not one buffer; return the one that holds all of it")
         except reading.NotAnAnswer as error:
             said = f"rank {rank} returns {reading.shown(result)}. There, {error}."
             return PlanFinding("kind", nranks, in_order, said)
     if not all(map(_same, run.results, expected)):
         rank = next(r for r, result in enumerate(run.results) if not _same(result, expected[r]))
-        said = f"rank {rank} returns {reading.shown(run.results[rank])}"
+        where = reading.difference(run.results[rank], expected[rank])
+        kind = reading.expected_kind(expected[rank])
+        said = f"rank {rank} returns {reading.shown(run.results[rank])}: {where}. What is expected: {kind}."
         return PlanFinding("wrong", nranks, in_order, said, None, run.results)
     if not all(map(exercise.overlaps, run.done)):
         return PlanFinding("alone", nranks, in_order)

@@ -123,15 +123,18 @@ def _blocking(name):
     return name[1:].capitalize() if re.match("I[a-z]", name) else name
 
 
-def no_program(answer):
-    """The verdict on an answer that is no function program(ctx, x), or one with gaps; None when it can be run."""
+def no_program(answer, called="program"):
+    """The verdict on an answer that is no function program(ctx, x), or one with gaps; None when it can be run.
+
+    called  what such a function is called in the exercise
+    """
     if reading.unanswered(answer):
-        return Verdict(False, "no answer yet: put a function, program(ctx, x), there.", "unanswered")
+        return Verdict(False, f"no answer yet: put a function, {called}(ctx, x), there.", "unanswered")
     if not callable(answer):
         said = reading.shown(answer)
         return Verdict(
             False,
-            f"not yet: you answered {said}. What is expected: a function, program(ctx, x), without calling it.",
+            f"not yet: you answered {said}. What is expected: a function, {called}(ctx, x), without calling it.",
             "kind",
         )
     try:
@@ -139,13 +142,13 @@ def no_program(answer):
     except TypeError:
         return Verdict(
             False,
-            "not yet: the function cannot be called as program(ctx, x); it takes these two arguments.",
+            f"not yet: the function cannot be called as {called}(ctx, x); it takes these two arguments.",
             "arguments",
         )
     except ValueError:
         pass  # a builtin that does not tell: the ranks will
     if line := _gap(answer):
-        return Verdict(False, f"no answer yet: three dots still stand in line {line} of the program.", "unanswered")
+        return Verdict(False, f"no answer yet: three dots still stand in line {line} of the {called}.", "unanswered")
     return None
 
 
@@ -178,12 +181,12 @@ def run_quietly(body, *args, ranks, timeout):
         return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
 
 
-def ended_badly(run, where, timeout):
+def ended_badly(run, where, timeout, called="program"):
     """The verdict on a run that failed or was not done in time, `where` being such as "on 3 ranks"."""
     hangs = run.status == "timeout"
     what = f"is not done after {timeout:g} s" if hangs else "fails"
     lines = without_times(run.report())[hangs:]  # the first line of a timeout says no more than this one
-    said = "\n".join([f"not yet: {where} the program {what}.", *lines])
+    said = "\n".join([f"not yet: {where} the {called} {what}.", *lines])
     return Verdict(False, said, "hangs" if hangs else "fails")
 
 

@@ -7,10 +7,13 @@ from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
 from collectlab.exercises.on_kernels import KernelMistake
 from collectlab.exercises.on_plans import PlanExercise
 from collectlab.exercises.on_ranks import ProgramMistake
+from collectlab.overlap.plan import COMPUTE, START, Operation, Wait
 
 _A, _B = np.array([2, 4, 6, 8]), np.array([10, 20, 30, 40])
 _SUM = semantics.all_reduce([_A, _B])[0]
 _SHARDS = semantics.reduce_scatter([_A, _B])
+
+_HAVE = "have to hold"
 
 edges = Exercise(
     "A step: R reduce-scatters the gradient into the shard, U halves the shard, G gathers the shard into the "
@@ -29,11 +32,10 @@ edges = Exercise(
     why="two operations need an order where both use the same memory and one of them writes: R and U, U and G "
     "the shard, G and F the weights, R and C the gradient.",
     mistakes=(
-        takes("d", "G reads the shard and writes the weights. The gradient, which C clears, is neither.", "have "
-        "to be"),
-        takes("e", "U uses the shard, C the gradient. What R and U need is an order of their own.", "have to be"),
-        takes("g", "C may clear the gradient long before the gather is over: nobody reads it then.", "have to be"),
-        takes("h", "F reads the weights of the step that R begins; it comes last.", "have to be"),
+        takes("d", "G reads the shard and writes the weights. The gradient, which C clears, is neither.", _HAVE),
+        takes("e", "U uses the shard, C the gradient. What R and U need is an order of their own.", _HAVE),
+        takes("g", "C may clear the gradient long before the gather is over: nobody reads it then.", _HAVE),
+        takes("h", "F reads the weights of the step that R begins; it comes last.", _HAVE),
         lacks("a", "One more is needed: who writes the shard before it is halved?"),
         lacks("b", "One more is needed: what is it that the gather hands to everyone?"),
         lacks("c", "One more is needed: when are the weights there?"),
@@ -56,8 +58,11 @@ updated_too_soon = Exercise(
         "too."),
         Mistake("rank 0 in time", [*_SHARDS[0] // 2, *_SHARDS[1]], "Rank 0 halves its shard too soon as well."),
         Mistake("rank 1 in time", [*_SHARDS[0], *_SHARDS[1] // 2], "Rank 1 halves its shard too soon as well."),
+        Mistake("rank 0's zeros", [0, 0, *_SHARDS[1]], "Rank 0's shard is written after the halving, too."),
+        Mistake("rank 1's zeros", [*_SHARDS[0], 0, 0], "Rank 1's shard is written after the halving, too."),
         Mistake("joined", np.concatenate([_A, _B]), "The gather joins shards of the sum, not the gradients."),
     ),
+    are_joined=True,
 )
 
 cleared_too_soon = Exercise(
@@ -77,6 +82,7 @@ cleared_too_soon = Exercise(
         Mistake("own first", np.concatenate([_SHARDS[1], np.zeros(2, int)]), "Rank 0's block comes first."),
         Mistake("half of it", [0, 24, 36, 48], "The whole shard was cleared before it was read."),
     ),
+    are_joined=True,
 )
 
 one_wait_for_two = Exercise(
@@ -139,8 +145,6 @@ def _both_halves(xs):
 
 def _meanwhile(done):
     """Whether something that a collective reads is computed while one that was started before is under way."""
-    from collectlab.overlap.plan import COMPUTE, START, Operation, Wait
-
     under_way, computed = set(), set()
     for step in done.steps:
         if isinstance(step, Wait):
@@ -165,6 +169,11 @@ two_buckets = PlanExercise(
     overlaps=_meanwhile,
     why="each bucket is started as soon as it is computed, and waited for before its sum is used.",
     mistakes=(
+        KernelMistake(
+            "into the same place",
+            _hazard("changed before", lambda f: f.hazard.second.operation.kind != COMPUTE),
+            "two reductions write the same sums. Each layer has a half of them to itself:",
+        ),
         KernelMistake(
             "too soon",
             _hazard("changed before", lambda f: "after it was given" in f.hazard.why),

@@ -237,7 +237,18 @@ def one_bucket_only(ctx, x):
     return h.halve()
 
 
+def into_the_same_place(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    second = h.reduce(2)
+    h.back(1)
+    for event in (second, ctx.all_reduce(h.gradients[h.part[1]], h.sums[h.part[2]])):
+        event.wait()
+    return h.halve()
+
+
 WRONG = {
+    "into the same place": (into_the_same_place, "two reductions write the same sums"),
     "too soon": (too_soon, "The wait is there, and too late"),
     "the wrong one": (the_wrong_one, "one reduction was waited for"),
     "no wait": (no_wait, "nothing waits for the reductions before"),
@@ -270,11 +281,14 @@ def test_every_mistake_is_held_against_a_plan():
 
 OTHER = [
     (..., "unanswered", "no answer yet"),
-    (3, "kind", "a function, program"),
+    (3, "kind", "a function, plan(ctx, x)"),
     (lambda: None, "arguments", "two arguments"),
     (lambda ctx, x: ..., "unanswered", "three dots"),
     (lambda ctx, x: None, "kind", "a function without a return"),
-    (lambda ctx, x: 7.0, "wrong", "returns 7.0"),
+    (lambda ctx, x: 7.0, "kind", "returns 7.0. There, that is not one buffer"),
+    (lambda ctx, x: (as_asked(ctx, x)[: x.size],), "kind", "return the one that holds all of it"),
+    (lambda ctx, x: ctx.buffer("ones", np.ones(x.size)), "wrong", "that is a list of 3 numbers. What is expected: a"),
+    (lambda ctx, x: ctx.all_reduce(x, x), "fails", "in the simulator the plan fails"),
     (lambda ctx, x: ctx.all_reduce(x, x), "fails", "as ctx.buffer returns them"),
     (lambda ctx, x: ctx.comm.Allreduce(x, x), "fails", "no attribute 'comm'"),
 ]
