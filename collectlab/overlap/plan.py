@@ -51,6 +51,12 @@ class Part:
             raise IndexError(f'"{self.name}"[{start}:{stop}]: it has {len(self)} elements')
         return Part(self.name, self.start + start, self.start + stop, self.length, self.dtype)
 
+    def _is_no_array(self, *_):
+        raise TypeError(f"{self} is memory that streams use, not an array: give ctx.compute a function that uses it")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _is_no_array
+    __neg__ = __setitem__ = __array__ = _is_no_array
+
     @property
     def whole(self):
         """The buffer."""

@@ -291,6 +291,9 @@ OTHER = [
     (lambda ctx, x: ctx.all_reduce(x, x), "fails", "in the simulator the plan fails"),
     (lambda ctx, x: ctx.all_reduce(x, x), "fails", "as ctx.buffer returns them"),
     (lambda ctx, x: ctx.comm.Allreduce(x, x), "fails", "no attribute 'comm'"),
+    (lambda ctx, x: as_asked(ctx, x) * 0.5, "fails", '"sums" is memory that streams use, not an array'),
+    (lambda ctx, x: ctx.compute(halve(ctx.buffer("sums", x))), "fails", "give ctx.compute a function that uses it"),
+    (lambda ctx, x: np.add(ctx.buffer("sums", x), 1), "fails", "give ctx.compute a function that uses it"),
 ]
 
 
