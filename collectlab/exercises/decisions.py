@@ -74,7 +74,7 @@ def _consequence(option, stages):
         if not _same(held, read):
             have = " and ".join(map(_spelled, stages[0].has))
             got = _spelled(held)
-            return f" If the ranks have {have}, rank {rank} ends with {got} and reads {_spelled(read)} next."
+            return f" If the ranks have {have}, rank {rank} ends with {got}, but reads {_spelled(read)} next."
     return ""
 
 
@@ -284,7 +284,7 @@ between_small_batches = _case(
     gather="Rank 0 does not read rank 1's gradient now.",
     scatter="Each rank would lose its own gradient, for half of rank 0's.",
     all_to_all="An exchange would mix the blocks of both gradients, and nobody reads that.",
-    both="Both halves are needed after the fourth batch, not now.",
+    both="Nobody reads a sum, whole or in shards, before the fourth batch.",
 )
 
 two_proposals = Exercise(

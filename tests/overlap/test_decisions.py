@@ -23,12 +23,12 @@ def test_there_are_ten_cases_and_they_differ():
 
 def test_a_wrong_answer_says_what_a_rank_would_hold():
     said = decisions.owned_block("scatter").text
-    assert "If the ranks have [1, 2, 3, 4] and [10, 20, 30, 40], rank 0 ends with [1, 2]" in said
-    assert said.endswith(" and reads [11, 22] next.")
-    assert "If the ranks have [7] and [5], rank 0 ends with [7, 5] and reads [12] next." in (
+    assert "If the ranks have [1, 2, 3, 4] and [10, 20, 30, 40], rank 0 ends with [1, 2], but" in said
+    assert said.endswith(", but reads [11, 22] next.")
+    assert "If the ranks have [7] and [5], rank 0 ends with [7, 5], but reads [12] next." in (
         decisions.line_in_the_log("gather").text
     )
-    assert "rank 1 ends with nothing and reads [11, 22, 33, 44] next." in decisions.replicated_update("reduce").text
+    assert "rank 1 ends with nothing, but reads [11, 22, 33, 44] next." in decisions.replicated_update("reduce").text
 
 
 def test_two_calls_that_end_with_the_same_are_not_told_to_hold_something_else():
