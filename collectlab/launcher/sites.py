@@ -7,7 +7,8 @@
     needs        what there has to be, and how one gets it: the cure that is named when something of it is missing
     python       the interpreter of the ranks, where it is not this one
     across       true where ranks may start on other hosts; {address} in command is where those reach this one
-    hosts        the file that lists the hosts, one a line; {hosts} in command stands for it
+    hosts        the file that lists the hosts, one a line: `name`, `name:4` or `name slots=4`; {hosts} in command
+                 stands for them, as name:4,other:4
     host         the variable in which a process finds the name of its host, where the machine's own will not do
     daemons      what the launcher's daemons on other hosts are called; cut off, they would stay there
     leaves       folders that a killed launcher leaves behind, with {pid}, its process, {tmp}, {host} and {uid};
@@ -186,31 +187,38 @@ def _unfit(path):
     return f"it lacks {', '.join(lacking)}" if lacking else ""
 
 
+# a host, and how many ranks it takes in its turn: at 0 mpiexec would wait for ever
+_HOST = re.compile(r"([^\s:=,]+)(?:(?::|\s+slots=)0*([1-9]\d{0,5}))?", re.ASCII)
+
+
 def hosts(site):
-    """The hosts that the site's file lists; none where it has no such file. Lacking when one has no address."""
+    """(name, ranks) of each line of the site's file of hosts; none where it has no such file.
+
+    Lacking when a line is none that is accepted, or a host has no address.
+    """
     if not site.hosts:
         return []
     path = _filled_in(site, site.hosts)
     try:
-        with open(path) as file:
-            words = [line.partition("#")[0].split() for line in file]
+        with open(path, encoding="utf-8-sig") as file:
+            lines = [text for line in file if (text := line.partition("#")[0].strip())]
     except (OSError, UnicodeDecodeError) as error:
         raise Lacking(site, f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    found = {}
-    for word in (line[0] for line in words if line):
-        name, colon, count = word.partition(":")
-        if not name or (colon and not (count.isdecimal() and int(count))):  # at 0 ranks mpiexec would wait for ever
-            raise Lacking(site, f"{path} names {word}; accepted: a host's name, or name:4 for four ranks")
-        found[name] = None
+    found = []
+    for line in lines:
+        if not (match := _HOST.fullmatch(line)):
+            accepted = "a host's name; name:4, or name slots=4, for four ranks"
+            raise Lacking(site, f"{path} names {line}; accepted: {accepted}")
+        found.append((match[1], int(match[2] or 1)))
     if not found:
         raise Lacking(site, f"{path} names no host")
-    for name in found:
+    for name in dict(found):
         try:
             socket.getaddrinfo(name, None)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise Lacking(site, f"{path} names {name}, of which no address is known ({why})") from None
-    return list(found)
+    return found
 
 
 def _replaced(text, values):
@@ -224,7 +232,7 @@ def _executable(path):
 
 def address(site):
     """Where ranks on other hosts reach this one, None where there are none. ValueError: see `network.reached_at`."""
-    return network.reached_at(hosts(site)) if site.across else None
+    return network.reached_at(dict(hosts(site))) if site.across else None
 
 
 def command(site, nranks, arguments):
@@ -234,12 +242,11 @@ def command(site, nranks, arguments):
     """
     interpreter = python(site)
     values = {"{n}": str(nranks), "{python}": interpreter, "{launcher}": os.path.dirname(os.path.abspath(__file__))}
+    listed = hosts(site)
+    values["{hosts}"] = ",".join(f"{name}:{ranks}" for name, ranks in listed)
     if site.across:
-        values["{address}"] = address(site)
-    words = (_filled_in(site, word) for word in site.command)
-    if site.hosts:
-        values["{hosts}"] = _filled_in(site, site.hosts)
-    program, *words = (_replaced(word, values) for word in words)
+        values["{address}"] = network.reached_at(dict(listed))
+    program, *words = (_replaced(_filled_in(site, word), values) for word in site.command)
     beside = os.path.join(os.path.dirname(interpreter), program)
     found = beside if _executable(beside) else shutil.which(program)
     for needed in (found or program, *site.queue[:1], *site.cancel[:1]):

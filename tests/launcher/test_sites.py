@@ -93,7 +93,14 @@ def test_an_unknown_site_names_those_there_are(name):
         cl.launch(2, site=name)
 
 
-@pytest.mark.parametrize("line", ("localhost:0", "localhost:-1", "localhost:", "localhost:two", "::1", ":4", "a..b"))
+@pytest.mark.parametrize(
+    "line",
+    (
+        "localhost:0", "localhost:-1", "localhost:", "localhost:two", "::1", ":4", "a..b", "localhost slots=0",
+        "localhost slots=", "localhost slots=two", "localhost:2 slots=2", "localhost 4", "localhost user=me",
+        "localhost slots=2 max_slots=4", "localhost,127.0.0.1", "localhost:12345678", "slots=4",
+    ),
+)  # fmt: skip
 def test_a_line_that_is_no_host_is_named_before_anything_starts(folder, tmp_path, line):
     (tmp_path / "hosts").write_text(f"# ours\r\nlocalhost:2  # twice\r\nlocalhost\r\n{line}\r\n")
     folder("mine", LOCAL + f'hosts = "{tmp_path}/hosts"\nacross = true\n')
@@ -101,10 +108,14 @@ def test_a_line_that_is_no_host_is_named_before_anything_starts(folder, tmp_path
         cl.run(lambda ctx: None, ranks=2, site="mine")
 
 
-def test_lines_of_a_hosts_file_that_are_hosts(folder, tmp_path):
-    (tmp_path / "hosts").write_text("# ours\r\n\r\nlocalhost:2  # twice\r\nlocalhost\r\n127.0.0.1\r\n")
-    folder("mine", LOCAL + f'hosts = "{tmp_path}/hosts"\n')
-    assert sites.hosts(sites.find("mine")) == ["localhost", "127.0.0.1"]
+@pytest.mark.parametrize("mark", (b"", b"\xef\xbb\xbf"), ids=("plain", "with a byte order mark"))
+def test_lines_of_a_hosts_file_that_are_hosts(folder, tmp_path, mark):
+    text = b"localhost:2  # twice\r\n# ours\r\n\r\n localhost\t slots=3 # Open MPI's\r\nlocalhost\r\n127.0.0.1"
+    (tmp_path / "hosts").write_bytes(mark + text)
+    folder("mine", LOCAL.replace('"127.0.0.1"', '"{hosts}"') + f'hosts = "{tmp_path}/hosts"\n')
+    site = sites.find("mine")
+    assert sites.hosts(site) == [("localhost", 2), ("localhost", 3), ("localhost", 1), ("127.0.0.1", 1)]
+    assert "localhost:2,localhost:3,localhost:1,127.0.0.1:1" in sites.command(site, 2, ())
 
 
 @pytest.mark.parametrize(
