@@ -280,9 +280,8 @@ def _learners(frame):
     """Whether a frame belongs to what the learner runs, not to a library or to the course's own machinery."""
     file = frame["file"]
     ours = file.startswith(_PACKAGE) and not file.startswith(os.path.join(_PACKAGE, "kernels"))
-    return not (
-        ours or _compiled(frame) or "site-packages" in file or "/lib/python" in file or file.startswith("<frozen")
-    )
+    generated = file.startswith("<frozen") or (file == "<string>" and frame["name"].startswith("__"))  # by dataclass
+    return not (ours or generated or _compiled(frame) or "site-packages" in file or "/lib/python" in file)
 
 
 def _compiled(frame):

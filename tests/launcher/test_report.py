@@ -22,6 +22,8 @@ COMPILED = {
     "label": "Comm.pyx",
 }
 
+GENERATED = {"file": "<string>", "line": 7, "name": "__init__", "text": "", "label": "<string>"}  # of a dataclass
+
 
 def where(call=None, number=0, inside=True, count=None, dtype=None, peer=None, history=None, progress=(0, 0)):
     return {
@@ -142,6 +144,8 @@ def test_only_the_learners_lines_are_shown_and_repetitions_once():
     assert lines[1] == "    cell 7, line 4, in mean:  return total / n"
     assert lines[2] == "    which called core.py, line 9, in divide:  ..."
     assert "pyx" not in told([raised(frames=[FRAME, COMPILED])])
+    stopped = {"state": "stopped", "frames": [FRAME, GENERATED], "where": where(inside=False)}
+    assert "\nrank 0 was not in an MPI call  (cell 7, line 4, in mean:  return total / n)\n" in told([stopped])
     assert "    cell 7, line 4, in mean:  return total / n  (60 times)" in told([raised(frames=[FRAME] * 60)])
     many = [{**FRAME, "line": n} for n in range(50)]
     assert told([raised(frames=many)]).count("cell 7, line") == 6
