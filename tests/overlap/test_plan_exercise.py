@@ -303,6 +303,13 @@ def test_other_answers_get_a_sentence(answer, mistake, said):
     assert not verdict and verdict.mistake == mistake and said in verdict.text, verdict
 
 
+def test_what_collectlab_refuses_is_said_without_its_own_lines():
+    for plan in (lambda ctx, x: as_asked(ctx, x) * 0.5, lambda ctx, x: Halves(ctx, x).reduce(1) if ctx.rank else x):
+        said = two_buckets(plan).text
+        assert "raise " not in said and "plan.py" not in said and "simulated.py" not in said
+        assert "test_plan_exercise.py, line " in said
+
+
 def test_a_plan_that_never_ends_is_ended():
     def endless(ctx, x):
         while True:
