@@ -18,8 +18,6 @@ from collectlab.bench import browser
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = pytest.StashKey[Path]()
-# so a person has answered when JupyterLab first asked whether it may fetch news
-ANSWERED = ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
 
 
 class Course(NamedTuple):
@@ -39,8 +37,6 @@ class Course(NamedTuple):
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    (home / ANSWERED).parent.mkdir(parents=True)
-    (home / ANSWERED).write_text('{"fetchNews": "false"}')
     mark = Mark(f"{os.getpid()}-{time.monotonic_ns()}")
     outside = ("JUPYTER", "CONDA", "XDG", "COLLECTLAB", "PYTEST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}

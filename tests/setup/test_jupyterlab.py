@@ -56,13 +56,17 @@ def lab(course):
         process.communicate()
 
 
-def ask(lab, path, token=""):
+def read(lab, path, token=""):
     port, _, _ = lab
     request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}")
     if token:
         request.add_header("Authorization", f"token {token}")
     with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+        return answer.read().decode()
+
+
+def ask(lab, path, token=""):
+    return json.loads(read(lab, path, token))
 
 
 def test_the_token_opens_the_course(lab):
@@ -75,6 +79,13 @@ def test_without_the_token_the_door_is_shut(lab):
     for token in ("", "guessed"):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             ask(lab, "api/contents", token)
+
+
+def test_the_first_page_does_not_ask_about_news(lab):
+    _, page, token = lab
+    source = read(lab, f"lab/tree/{page}", token)
+    (config,) = re.findall(r'<script id="jupyter-config-data"[^>]*>(.*?)</script>', source, re.S)
+    assert "@jupyterlab/apputils-extension:announcements" in json.loads(config)["disabledExtensions"]
 
 
 def test_loopback_only(lab):
@@ -96,5 +107,14 @@ def test_check_runs_the_first_notebook_on_ranks(course):
     *results, last, verdict = check.stdout.splitlines()
     assert any(results)
     assert verdict.startswith("00") and "code cells ran" in verdict
+    assert check.stderr.splitlines()[-1].startswith("collectlab: the course runs here: ./launch/lab opens it")
     directory = Path(last.removeprefix("run directory: "))
     assert directory.is_dir() and directory.is_relative_to(course["env"]["HOME"])
+
+
+def test_a_check_that_fails_names_the_doctor(course):
+    here = {**course, "env": {**course["env"], "COLLECTLAB_RUNS": "/proc/nowhere"}}
+    check = subprocess.run([ROOT / "launch" / "lab", "--check"], capture_output=True, **here)
+    assert check.returncode == 2 and check.stdout == ""
+    *_, why, doctor = check.stderr.splitlines()
+    assert "COLLECTLAB_RUNS" in why and doctor.endswith("-m collectlab doctor says what this machine lacks")
