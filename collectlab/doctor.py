@@ -7,14 +7,16 @@ import os
 import platform
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, replace
 from importlib import metadata
 
-from collectlab.launcher import rundir, sites, surroundings, sweep
+from collectlab.launcher import link, network, rundir, sites, surroundings, sweep
 from collectlab.launcher.surroundings import FAULT, OK, WARNING, Finding, shared_memory, temporary
 
 _PATIENCE = 60  # seconds for whatever is tried
@@ -177,14 +179,14 @@ def slurm():
     if srun is None:
         return Finding("Slurm", OK, "none here")
     version = _try([srun, "--version"]).stdout.strip()
-    known = _try([srun, "--mpi=list"])
     inside = "SLURM_JOB_ID" in os.environ
-    said = f"{version}, {'in' if inside else 'outside of'} an allocation"
+    said = f"{version or srun}, {'in' if inside else 'outside of'} an allocation"
+    if (asked := _try(["scontrol", "ping"])).returncode:
+        cure = "ask whoever runs this cluster; only site='slurm' and site='slurm-queue' want it"
+        return Finding("Slurm", WARNING, f"{said}; it does not answer: {_last(asked)}", cure)
+    known = _try([srun, "--mpi=list"])
     if not re.search(r"\bpmi2\b", known.stdout + known.stderr):
         return Finding("Slurm", WARNING, f"{said}, without pmi2", "ask for Slurm's pmi2 plugin (Debian: slurm-wlm)")
-    if (asked := _try(["scontrol", "ping"])).returncode:
-        found = f"{said}; it does not answer: {_last(asked)}"
-        return Finding("Slurm", WARNING, found, "ask whoever runs this cluster")
     if not inside:
         return Finding("Slurm", OK, said)
     tried = _two_ranks("Slurm", sites.find("slurm"))
@@ -193,11 +195,50 @@ def slurm():
 
 
 def ssh():
-    """ssh, for ranks on several hosts."""
-    found = shutil.which("ssh")
-    if found is None:
-        return Finding("ssh", OK, "none here: it is only needed for ranks on several hosts without Slurm")
-    return Finding("ssh", OK, found)
+    """ssh, for ranks on several hosts; the others of a file of hosts are tried, in turn, as site "hosts" does."""
+    if not os.environ.get("COLLECTLAB_HOSTS"):
+        found = shutil.which("ssh") or "none here: it is only needed for ranks on several hosts without Slurm"
+        return Finding("ssh", OK, found)
+    site = sites.find("hosts")
+    try:
+        others = [host for host in dict(sites.hosts(site)) if not _is_here(host)]
+        mark = tempfile.NamedTemporaryFile(dir=rundir.home())
+    except OSError as error:
+        return Finding("ssh", WARNING, getattr(error, "found", str(error)), site.cure)
+    fine = Finding("ssh", OK, f"starts Python, and finds the runs, on {', '.join(others) or 'no other host'}")
+    with mark:
+        return next(filter(None, (_unreached(site, host, mark.name) for host in others)), fine)
+
+
+def _is_here(host):
+    try:
+        return bool(network.own_address(host))
+    except OSError:
+        return False
+
+
+def _unreached(site, host, mark):
+    """What keeps ranks from that host, as a Finding, or None. `mark` is a file in the folder of the runs."""
+    env = sites.environment(site, {})
+    shell = env.get("HYDRA_LAUNCHER_EXEC") or env.get("HYDRA_LAUNCHER", "ssh")
+    there = shlex.join([sys.executable, "-P", "-c", _ON_A_HOST, link.ROOT, mark])
+    tried = _try([shell, *env.get("HYDRA_LAUNCHER_EXTRA_ARGS", "").split(), host, there], env=env)
+    if tried.returncode == 0:
+        return None
+    cure = f"it has to hold the same {sys.prefix} and {link.ROOT}, and to share the runs (COLLECTLAB_RUNS)"
+    if tried.returncode not in (1, 127):  # of Python, and of a shell that finds none
+        hints = (hint for words, hint in site.hints.items() if words in tried.stderr)
+        cure = next(hints, "`ssh HOST true` must work without a password").replace("HOST", host)
+    return Finding("ssh", WARNING, f"{host}: {_last(tried)}", cure)
+
+
+_ON_A_HOST = """
+import os, sys
+sys.path.append(sys.argv[1])
+import collectlab.launcher.worker, mpi4py
+if not os.access(sys.argv[2], os.W_OK):
+    sys.exit(f"it does not share {os.path.dirname(sys.argv[2])}, where the runs lie")
+"""
 
 
 def jupyter():
@@ -235,9 +276,12 @@ def main(as_json=False):
         found.append(finding)
         if not as_json:
             print(finding, flush=True)
+    fault = any(finding.state == FAULT for finding in found)
     if as_json:
         print(json.dumps([asdict(finding) for finding in found]))
-    return int(any(finding.state == FAULT for finding in found))
+    else:
+        print("the course does not run here before the fault is cured" if fault else "no fault: the course runs here")
+    return int(fault)
 
 
 def _try(words, env=None):

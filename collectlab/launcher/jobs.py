@@ -67,7 +67,7 @@ def explained(output, hints):
     for line in output.splitlines():
         for words, hint in hints.items():
             if words in line:
-                return f"{re.sub(r'^[a-z]+: (error: )?', '', line.strip())}; {hint}"
+                return f"{re.sub(r'^[a-z]+: (error: )?', '', line.strip()).rstrip('.')}; {hint}"
     return None
 
 

@@ -32,22 +32,28 @@ def reached_at(hosts):
     wanted = os.environ.get(_ADDRESS)
     if wanted:
         try:
-            family, kind, _, _, place = socket.getaddrinfo(wanted, 0, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind) as trial:
-                trial.bind(place)
-            if place[0] in ("0.0.0.0", "::"):
+            address = own_address(wanted)
+            if address in ("0.0.0.0", "::"):
                 raise OSError("it means every address there is")
         except OSError as error:
             raise ValueError(
                 f"the variable {_ADDRESS} is {wanted!r}; an address of this host is accepted ({error})"
             ) from None
-        return place[0]
+        return address
     beyond = "192.0.2.1"  # an address for documentation (RFC 5737): the default route leads there
     for place in (*hosts, socket.gethostname(), beyond):
         address = _source(place)
         if address and not address.startswith("127.") and address != "::1":
             return address
     return "127.0.0.1"
+
+
+def own_address(name):
+    """The address of this host that `name` stands for. OSError when it stands for none."""
+    family, kind, _, _, place = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as trial:
+        trial.bind(place)
+    return place[0]
 
 
 def _source(place):

@@ -61,9 +61,11 @@ def test_a_fault_makes_the_exit_code_1(monkeypatch, capsys):
     broken = doctor.Finding("thing", doctor.FAULT, "not there", "get one")
     monkeypatch.setattr(doctor, "CHECKS", (lambda: doctor.Finding("other", doctor.OK, "fine"), lambda: broken))
     assert doctor.main() == 1
-    assert capsys.readouterr().out == "ok      other: fine\nfault   thing: not there\n        cure: get one\n"
+    told = "ok      other: fine\nfault   thing: not there\n        cure: get one\n"
+    assert capsys.readouterr().out == f"{told}the course does not run here before the fault is cured\n"
     monkeypatch.setattr(doctor, "CHECKS", (lambda: doctor.Finding("thing", doctor.WARNING, "poor", "mend"),))
     assert doctor.main() == 0
+    assert capsys.readouterr().out.endswith("\nno fault: the course runs here\n")
 
 
 @pytest.fixture
@@ -241,7 +243,16 @@ def test_slurm_with_and_without_pmi2(commands, monkeypatch):
     assert finding.state == "warning" and finding.found == "slurm 22.05.8, in an allocation, without pmi2"
 
 
+def test_a_slurm_without_a_controller_is_not_said_to_lack_pmi2(commands, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    commands(srun="echo 'srun: fatal: no configuration' >&2; exit 1", scontrol="echo no configuration >&2; exit 1")
+    finding = doctor.slurm()
+    assert finding.state == "warning" and finding.found.endswith("it does not answer: no configuration")
+    assert finding.found.startswith("/") and "pmi2" not in finding.found + finding.cure
+
+
 def test_ssh_is_named_where_it_is(commands, monkeypatch, tmp_path):
+    monkeypatch.delenv("COLLECTLAB_HOSTS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert doctor.ssh().state == "ok" and "several hosts without Slurm" in doctor.ssh().found
     commands(ssh="")

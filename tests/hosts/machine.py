@@ -1,12 +1,13 @@
 """The first process of a host that is made of namespaces, and the remote shell that starts others there.
 
     machine.py serve NAME SOCKET HOSTS PRIVATE    as process 1: private /proc, /dev/shm and folder, then serve
-    machine.py run FOLDER [-x] NAME COMMAND...    what Hydra calls in the place of ssh
+    machine.py run FOLDER [OPTIONS] NAME COMMAND...  what Hydra calls in the place of ssh
 
 Like ssh, it gives a command this side's streams, none of its variables, and its exit code back.
 """
 
 import array
+import itertools
 import json
 import os
 import socket
@@ -63,7 +64,7 @@ def number(client):
 
 
 def run(folder, *words):
-    name, *command = words[words[0] == "-x" :]
+    name, *command = itertools.dropwhile(lambda word: word.startswith("-"), words)
     client = start(f"{folder}/{name}", " ".join(command), {}, [0, 1, 2])
     number(client)
     code = number(client)
