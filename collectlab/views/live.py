@@ -203,7 +203,7 @@ def table(glance):
         cells = f"<td>{words}</td><td style='{whole}'>{_bar(row)}</td><td style='white-space:pre-wrap'>{printed}</td>"
         name = f"<th scope='row' style='{whole if len(row.ranks) == 1 else ''}'>{html.escape(row.name)}</th>"
         rows.append(f"<tr style='vertical-align:top'>{name}{cells}</tr>")
-    under = [f"for {glance.seconds:g} s"] if glance.seconds and not glance.over else []
+    under = [f"{glance.seconds:g} s so far"] if glance.seconds and not glance.over else []
     if len(rows) < len(glance.ranks):
         under.append(f"{len(glance.ranks)} ranks; those that do the same stand together")
     if glance.report:

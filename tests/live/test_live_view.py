@@ -5,12 +5,13 @@ import html
 import re
 import sys
 import weakref
+from dataclasses import replace
 
 import pytest
 
 import collectlab as cl
 from collectlab.views import live
-from collectlab.views.live import on_page
+from collectlab.views.live import on_page, table
 
 MARKUP = "<script>alert(1)</script> & $x^2$"
 
@@ -70,6 +71,7 @@ def test_a_view_that_is_closed_lets_the_run_go_on(ranks, gate, markup, widgets, 
     view = live(run)
     widget = view.widget()
     wait_for(lambda: "at the gate" in markup(widget))
+    assert table(replace(run.glance(), seconds=3)).endswith("<div>3 s so far</div>")
     view.close()
     view.close()
     wait_for(lambda: not our_threads())
