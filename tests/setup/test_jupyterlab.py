@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -56,9 +57,9 @@ def lab(course):
         process.communicate()
 
 
-def read(lab, path, token=""):
+def read(lab, path, token="", method="GET"):
     port, _, _ = lab
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}")
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", method=method)
     if token:
         request.add_header("Authorization", f"token {token}")
     with urllib.request.urlopen(request) as answer:
@@ -86,6 +87,26 @@ def test_the_first_page_does_not_ask_about_news(lab):
     source = read(lab, f"lab/tree/{page}", token)
     (config,) = re.findall(r'<script id="jupyter-config-data"[^>]*>(.*?)</script>', source, re.S)
     assert "@jupyterlab/apputils-extension:announcements" in json.loads(config)["disabledExtensions"]
+
+
+def environments(port):
+    """The environments of the shells in terminals of the server on that port."""
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found = dict(line.partition("=")[::2] for line in file.read_text().split("\0"))
+        except (OSError, UnicodeDecodeError):
+            continue  # another user's, or gone
+        if f":{port}/" in found.get("JUPYTER_SERVER_URL", ""):
+            yield file.parent, found
+
+
+def test_a_terminal_finds_the_command_collectlab(lab):
+    port, _, token = lab
+    name = json.loads(read(lab, "api/terminals", token, "POST"))["name"]
+    ((process, environment),) = environments(port)
+    assert shutil.which("collectlab", path=environment["PATH"])
+    assert len((process / "cmdline").read_text().rstrip("\0").split("\0")) == 1, "a login shell sets its own PATH"
+    read(lab, f"api/terminals/{name}", token, "DELETE")
 
 
 def test_loopback_only(lab):
