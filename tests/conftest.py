@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+_WITH_DAEMONS = f"/usr/sbin:/sbin:{os.environ['PATH']}"
+
 
 class Need(NamedTuple):
     probe: Callable[[], str | None]  # None where the machine has it, otherwise the reason why not
@@ -61,6 +63,18 @@ def no_second_host():
     return None if probe.returncode == 0 else probe.stderr.strip()
 
 
+def no_ssh():
+    lacking = [name for name in ("ssh", "ssh-keygen", "sshd") if not shutil.which(name, path=_WITH_DAEMONS)]
+    if lacking:
+        return f"this machine has no {' and no '.join(lacking)}"
+    try:
+        with open("/etc/shadow") as file:
+            locked = any(line.startswith("root:!") for line in file)
+    except OSError as error:
+        return f"whether root may log in cannot be seen ({error})"
+    return "sshd does not let root in, whose account is locked: usermod --password '*' root" if locked else None
+
+
 def no_openmpi():
     if not os.environ.get("COLLECTLAB_OPENMPI"):
         return "no Open MPI (the variable COLLECTLAB_OPENMPI names no environment)"
@@ -78,8 +92,8 @@ def no_browser():
 def no_slurm():
     if os.getuid() != 0:
         return "only root may start Slurm's daemons and join network namespaces"
-    path = f"/usr/sbin:/sbin:{os.environ['PATH']}"
-    lacking = [name for name in ("munged", "slurmctld", "slurmd", "srun", "ip") if not shutil.which(name, path=path)]
+    daemons = ("munged", "slurmctld", "slurmd", "srun", "ip")
+    lacking = [name for name in daemons if not shutil.which(name, path=_WITH_DAEMONS)]
     if lacking:
         return f"this machine has no {' and no '.join(lacking)}"
     apart = ["unshare", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -98,6 +112,7 @@ NEEDS = {
     "mounts": Need(no_mounts, "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000"),
     "Open MPI": Need(no_openmpi, "as launch/sites/openmpi.toml says"),
     "second host": Need(no_second_host, "apt-get install iproute2, and ./launch/test as root"),
+    "ssh": Need(no_ssh, "as root: apt-get install openssh-server openssh-client"),
     "browser": Need(no_browser, "apt-get install chromium"),
     "slurm": Need(no_slurm, "as root: apt-get install slurm-wlm munge iproute2"),
     "other users": Need(no_other_users, "./launch/test as root, with all its rights"),

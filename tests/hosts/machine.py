@@ -1,6 +1,6 @@
 """The first process of a host that is made of namespaces, and the remote shell that starts others there.
 
-    machine.py serve NAME SOCKET HOSTS PRIVATE    as process 1: private /proc, /dev/shm and folder, then serve
+    machine.py serve NAME SOCKET HOSTS PRIVATE       as process 1: private /proc, /dev/shm and folder, then serve
     machine.py run FOLDER [OPTIONS] NAME COMMAND...  what Hydra calls in the place of ssh
 
 Like ssh, it gives a command this side's streams, none of its variables, and its exit code back.

@@ -50,6 +50,12 @@ class Machine:
         """The process that is that rank: it writes into the log of the rank."""
         return next(pid for pid in self.processes("launcher.worker") if _output(pid).endswith(f"/log.{number}"))
 
+    def do(self, *words):
+        """Run a command here, which has to succeed."""
+        with machine.start(self.socket, list(map(str, words)), {}, [0, 1, 2]) as client:
+            machine.number(client)
+            assert machine.number(client) == 0, words
+
     def shared_memory(self):
         return os.listdir(f"/proc/{self.first}/root/dev/shm")
 
@@ -189,7 +195,7 @@ class Hosts:
             # UCX takes two hosts with one kernel for one, and would look for the other's memory in its own /dev/shm
             "UCX_TLS": "self,tcp",
         }  # fmt: skip
-        self.machines, self._notebook = [], None
+        self.machines, self._notebook, self.staying = [], None, set()  # staying: pids that are not the ranks'
 
     def build(self):
         for space in self.spaces:
@@ -227,7 +233,7 @@ class Hosts:
 
     def left(self):
         """What is there that no host had before the ranks."""
-        spare = {self._notebook.pid} if self._notebook else set()
+        spare = self.staying | ({self._notebook.pid} if self._notebook else set())
         found = {m.name: {p: c for p, c in m.processes().items() if p not in spare} for m in self.machines}
         found |= {f"shared memory of {m.name}": m.shared_memory() for m in self.machines}
         keys = [path.name for path in (self.folder / "runs").glob("*.key")]

@@ -1,0 +1,183 @@
+"""Site "hosts" as it is shipped, with a real ssh and a real sshd between two hosts."""
+
+import base64
+import json
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from marks import wait_for
+from ssh_server import SshServer
+from two_hosts import NotebookError
+
+from collectlab.launcher import sites
+
+pytestmark = pytest.mark.needs("second host", "ssh")
+
+
+@pytest.fixture(scope="module")
+def _server(_hosts):
+    server = SshServer(_hosts)
+    _hosts.staying.add(server.pid)
+    yield server
+    _hosts.staying.remove(server.pid)
+    server.end()
+
+
+@pytest.fixture
+def server(hosts, _server, monkeypatch):
+    """sshd on beta; the notebook names no other remote shell than the site does."""
+    named = hosts.environment["HYDRA_LAUNCHER_EXEC"]
+    monkeypatch.delitem(hosts.environment, "HYDRA_LAUNCHER_EXEC")
+    hosts.notebook.run("import os; os.environ.pop('HYDRA_LAUNCHER_EXEC', None)")
+    yield _server
+    _server.restore()
+    if hosts._notebook:
+        hosts.notebook.run(f"os.environ['HYDRA_LAUNCHER_EXEC'] = {named!r}")
+
+
+def test_ssh_starts_ranks_that_compute_together_and_leave_no_session(hosts, server, notebook, ranks):
+    assert [command.split()[2:4] for command in hosts.alpha.processes("bin/ssh -x").values()] == [
+        sites.find("hosts").variables["HYDRA_LAUNCHER_EXTRA_ARGS"].split()
+    ]
+    assert server.sessions()
+    notebook.run("""
+        import numpy as np
+
+        def program(ctx, x):
+            return os.uname().nodename, ctx.comm.allreduce(ctx.rank), cl.kernels.two_phase.all_reduce(ctx, x)
+
+        run = ranks.submit(program, cl.per_rank([np.arange(100) * rank for rank in range(4)])).wait()
+    """)
+    names = ["alpha", "alpha", "beta", "beta"]
+    assert notebook("[(host, total) for host, total, _ in run.results]") == [(name, 6) for name in names]
+    assert notebook("[y.tolist() for *_, y in run.results]") == [list(range(0, 600, 6))] * 4
+    assert notebook("run.rank_map.hosts") == tuple(names)
+    notebook.run("ranks.stop()")
+    hosts.gone()
+
+
+def test_a_rank_that_raises_over_there_is_told_and_no_session_is_left(hosts, server, notebook, ranks):
+    notebook.run("""
+        def program(ctx):
+            if ctx.rank == 3:
+                raise ValueError("not on this host")
+            ctx.comm.barrier()
+
+        run = ranks.submit(program).wait()
+    """)
+    said = notebook("run.report()")
+    assert "rank 3 raised ValueError: not on this host" in said and 'raise ValueError("not on this host")' in said
+    assert "ranks 0, 1 and 2 were waiting in barrier" in said
+    hosts.gone()
+
+
+BUSY = """
+    def busy(ctx):
+        import subprocess, time
+        if ctx.rank % 2:  # what a program starts, in a session of its own
+            subprocess.Popen(["sleep", "600"], start_new_session=True)
+        print("go", flush=True)
+        ctx.comm.barrier() if ctx.rank else time.sleep(600)
+
+    run = ranks.submit(busy)
+    while "waiting in barrier" not in run.report() or not all(map(run.log, range(4))):
+        pass
+"""
+
+
+@pytest.mark.parametrize("victim", ("notebook", "ssh", "sshd"))
+def test_a_kill_leaves_nothing_on_either_side(hosts, server, notebook, ranks, victim):
+    notebook.run(BUSY)
+    if victim == "notebook":
+        hosts.kill_notebook()
+    else:
+        (ssh,) = hosts.alpha.processes("bin/ssh -x")
+        for pid in [ssh] if victim == "ssh" else server.sessions():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not server.sessions() and not hosts.alpha.processes("bin/ssh -x"))
+        notebook.run("ranks.interrupt()")
+        assert notebook("run.status") == "interrupted"
+    hosts.gone()
+
+
+def test_the_notebook_is_killed_while_the_far_side_logs_in(hosts, server, notebook):
+    notebook.begin("ranks = cl.launch(4, site='hosts')")
+    wait_for(server.sessions)
+    hosts.kill_notebook()
+    hosts.gone()
+
+
+LOST = "a host was not reached, or lacks this environment"  # mpiexec may end before it has read what ssh said
+REFUSALS = {
+    "key": ("authorized_keys", lambda server: "", "Permission denied (", "`ssh-copy-id HOST` ends that"),
+    "unknown": ("known_hosts", lambda server: "", "Host key verification failed", "shows its key and asks"),
+    "changed": ("known_hosts", lambda server: f"beta {server.key('user')}", "key for beta has changed", "what to do"),
+    "no server": ("ssh_config", lambda server: "Port 9\n", "port 9: Connection refused", "has it an ssh server?"),
+    "no name": ("ssh_config", lambda server: "HostName nowhere.invalid\n", "resolve hostname nowhere", "HostName in"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_ssh_refuses_is_told_at_once_with_the_cure(hosts, server, notebook, case):
+    file, text, said, cure = REFUSALS[case]
+    before = server.log().count("password for")
+    rest = (server.folder / file).read_text() if file == "ssh_config" else ""
+    server.write(file, text(server) + rest)
+    with pytest.raises(NotebookError, match="did not start: ") as raised:
+        notebook.run("cl.launch(4, site='hosts')")
+    lines = str(raised.value).splitlines()[:2]  # the second, where a rank ended because mpiexec did
+    assert any((said in line and cure in line) or LOST in line for line in lines), raised.value
+    assert server.log().count("password for") == before  # not even an empty one was tried
+    hosts.gone()
+
+
+def test_a_host_without_this_environment_is_told(hosts, server, notebook):
+    programs = Path(sys.executable).parent
+    hosts.beta.do("mount", "-t", "tmpfs", "tmpfs", programs)
+    try:
+        with pytest.raises(NotebookError, match=r"hydra_pmi_proxy: .*does not hold this environment|lacks this env"):
+            notebook.run("cl.launch(4, site='hosts')")
+        notebook.run("from collectlab import doctor")
+        assert f"{sys.executable}: No such file" in notebook("doctor.ssh().found")
+    finally:
+        hosts.beta.do("umount", programs)
+    hosts.gone()
+
+
+def test_no_secret_is_on_a_command_line_of_either_host(hosts, server, notebook):
+    notebook.run("os.environ['SECRET_OF_THE_USER'] = 'correct horse battery staple'")
+    notebook.begin("ranks = cl.launch(4, site='hosts')")
+    commands, secrets = set(), {"correct horse battery staple"}
+    while not select.select([notebook.talk], [], [], 0)[0]:
+        for host in hosts.machines:
+            commands |= {(host.name, command) for command in host.processes().values()}
+        for path in (hosts.folder / "runs").glob("*.key"):
+            key = path.read_bytes()
+            secrets |= {key.hex(), base64.b64encode(key).decode()} if key else set()
+    notebook.end()
+    rank = Path(f"/proc/{max(hosts.beta.processes('launcher.worker'))}/environ").read_text()
+    assert "SECRET_OF_THE_USER=correct horse" in rank
+    control = next(text for text in rank.split("\0") if text.startswith("COLLECTLAB_CONTROL="))
+    secrets.add(json.loads(control.partition("=")[2])["token"])
+    assert len(secrets) == 4
+    assert {host for host, command in commands if "ssh" in command} == {"alpha", "beta"}
+    assert [(host, command) for host, command in commands if any(secret in command for secret in secrets)] == []
+
+
+def test_the_doctor_tries_each_host(hosts, server, notebook):
+    notebook.run("from collectlab import doctor")
+    assert notebook("str(doctor.ssh())").endswith("ssh: starts Python, and finds the runs, on beta")
+    server.write("authorized_keys", "")
+    said = notebook("str(doctor.ssh())")
+    assert "warning" in said and "beta: " in said and "Permission denied (" in said and "`ssh-copy-id beta`" in said
+    server.restore()
+    private = str(hosts.folder / "private" / "runs")
+    notebook.run(f"os.environ['COLLECTLAB_RUNS'] = {private!r}")
+    said = notebook("str(doctor.ssh())")
+    notebook.run(f"os.environ['COLLECTLAB_RUNS'] = {str(hosts.folder / 'runs')!r}")
+    assert f"beta: it does not share {private}, where the runs lie" in said and "COLLECTLAB_RUNS" in said
+    hosts.gone()
