@@ -8,6 +8,6 @@
     worker.py      a rank: its guard, and the loop that runs programs
     glance.py      what each rank of a run does now; terminal.py shows it where a script waits
 
-The rest is what these four share. Only worker.py and calls.py import mpi4py, and only devices.py CuPy;
+The rest is what these share. Only worker.py and calls.py import mpi4py, and only devices.py CuPy;
 the notebook imports none of these.
 """
