@@ -63,7 +63,7 @@ class View:
         """The static picture as PNG: bytes."""
         drawing = Drawing(self.WIDTH)
         self._paint(drawing, static=True)
-        return drawing.png(effort=9)
+        return drawing.png()
 
     def __str__(self):
         return self.text()

@@ -18,12 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = getattr(sys, "_base_executable", sys.executable)  # not a virtual environment's
 
 # All that launch/ may ask of a machine beside Python: every Debian has these.
-TOOLS = """awk bash cat chmod cut df dirname env find flock getent grep head id mkdir mv readlink rm sed sh
+TOOLS = """awk bash cat chmod cut df dirname env find flock getent grep head id mkdir mktemp mv readlink rm sed sh
     sha256sum tail tee touch""".split()
 
 ECHO = """import json, os, sys
 given = {"argv": sys.argv[1:], "cwd": os.getcwd(), "home": os.environ["HOME"], "prefix": sys.prefix}
 print(json.dumps(given))
+sys.exit(int(os.environ.get("FAILS", "nothing") in sys.argv))
 """
 
 # What pip needs of a build backend for an editable install. It leaves a line in `builds`, and where the

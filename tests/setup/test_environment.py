@@ -1,6 +1,7 @@
 """launch/ makes its environment once, from whatever the machine has, and mends a broken one."""
 
 import ensurepip
+import json
 import os
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 DEBIAN_WITHOUT_VENV = """case "$*" in
 "-m venv --without-pip"*) ;;
 "-m venv"*) echo "The virtual environment was not created: ensurepip is not available."; exit 1 ;;
@@ -30,6 +32,27 @@ def test_a_second_start_installs_nothing_and_hands_arguments_on(ready):
     assert "--ip=127.0.0.1" in lab["argv"] and ("--allow-root" in lab["argv"]) == (os.getuid() == 0)
     assert (ready.venv / "launch" / "log").stat() == log
     assert (ready.path / "builds").read_text() == "built\n"
+
+
+def test_the_whole_suite_is_run_in_parts(ready):
+    result = ready.start("launch/test", "--all", "--without", "gpu")
+    parts = [json.loads(line)["argv"] for line in result.stdout.splitlines()]
+    assert result.returncode == 0 and len(parts) == 3
+    assert all(part[2:5] == ["--all", "--without", "gpu"] for part in parts)
+    *halves, rest = ([word for word in part[5:] if not word.startswith("-p")] for part in parts)
+    folders = [folder for half in halves for folder in half]
+    assert all((ROOT / folder).is_dir() for folder in folders) and len({*folders}) == len(folders)
+    assert sorted(rest) == sorted(f"--ignore={folder}" for folder in folders)
+
+
+@pytest.mark.parametrize("fails", ["tests/views", "tests/exercises", "--ignore=tests/views"])
+def test_a_failure_in_any_part_is_one(ready, fails):
+    result = ready.start("launch/test", FAILS=fails)
+    assert result.returncode == 1 and len(result.stdout.splitlines()) == 3
+
+
+def test_a_need_without_a_name_is_left_to_pytest(ready):
+    assert ready.reached("launch/test", "--all", "--without")["argv"][-2:] == ["--all", "--without"]
 
 
 def test_lab_check_runs_the_first_notebook(ready):
@@ -56,7 +79,7 @@ def test_lab_needs_no_test_packages_and_a_changed_pyproject_is_followed(checkout
     checkout.reached("launch/lab")
     installed = [path.name for path in checkout.venv.glob("lib/python3*/site-packages/*.dist-info")]
     assert not any(name.startswith("hypothesis") for name in installed)
-    assert "bringing" in checkout.reached("launch/test")["said"]
+    assert "bringing" in checkout.reached("launch/test", "-q")["said"]
     assert checkout.reached("launch/lab")["said"] == ""
     pyproject = checkout.path / "pyproject.toml"
     pyproject.write_text(pyproject.read_text() + "\n[tool.something]\n")

@@ -103,7 +103,7 @@ def test_read_only_checkout(checkout):
 @pytest.mark.parametrize("home", [None, "/nowhere"])
 def test_no_home(ready, tmp_path, home):
     # Where HOME is not set, the home is the one that the system knows, if it has one.
-    test = ready.reached("launch/test", HOME=home, TMPDIR=tmp_path)
+    test = ready.reached("launch/test", "-q", HOME=home, TMPDIR=tmp_path)
     if home or test["said"]:
         assert "cannot be written; using HOME=" in test["said"]
         assert test["home"] == f"{tmp_path}/collectlab-{os.getuid()}"
