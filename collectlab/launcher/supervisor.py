@@ -32,7 +32,8 @@ UNPROVEN = 32  # connections from other hosts that have not yet shown who they a
 _ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
 # Open MPI's, in the output of its mpiexec
 _ABORT_BY_RANK = re.compile(r"MPI_ABORT was invoked on .*?Proc: \[\[.*?\],(\d+)\]\s+Errorcode: (-?\d+)", re.DOTALL)
-_COMPLAINT = re.compile(rb"collectlab: (.*)\n")  # a rank's, when it cannot even say so to the supervisor
+# a rank's, when it cannot even say so to the supervisor; the second is Python's, where there is no collectlab
+_COMPLAINT = re.compile(rb"(?:collectlab: |ModuleNotFoundError: (?=No module named 'collectlab))(.*)\n")
 
 
 class Rank:

@@ -52,7 +52,8 @@ def temporary():
 
 def loading(output, cure):
     """Whether a rank could load mpi4py and its MPI, from what it printed; `cure` is the site's."""
-    said = re.search(r"^\w*(?:ImportError|ModuleNotFoundError): .*|.*cannot open shared object file.*", output, re.M)
+    error = r"^\w*(?:ImportError|ModuleNotFoundError): (?!No module named 'collectlab).*"
+    said = re.search(rf"{error}|.*cannot open shared object file.*", output, re.M)
     if said is None:
         return Finding("MPI", OK, "loaded")
     return Finding("MPI", FAULT, f"a rank could not load it ({said[0].strip()})", cure)
