@@ -114,7 +114,7 @@ def test_the_notebook_is_killed_while_the_far_side_logs_in(hosts, server, notebo
 
 LOST = "a host was not reached, or lacks this environment"  # mpiexec may end before it has read what ssh said
 REFUSALS = {
-    "key": ("authorized_keys", lambda server: "", "Permission denied (", "`ssh-copy-id HOST` ends that"),
+    "key": ("authorized_keys", lambda server: "", "Permission denied (", "`ssh-copy-id HOST` ends the need"),
     "unknown": ("known_hosts", lambda server: "", "Host key verification failed", "shows its key and asks"),
     "changed": ("known_hosts", lambda server: f"beta {server.key('user')}", "key for beta has changed", "what to do"),
     "no server": ("ssh_config", lambda server: "Port 9\n", "port 9: Connection refused", "has it an ssh server?"),
