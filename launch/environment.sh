@@ -172,7 +172,7 @@ free_in() { { df -Pm -- "$1" || df -Pm -- "${1%/*}"; } 2>/dev/null | awk 'NR == 
 give_up() {
     local log=$environment/launch/log temporary=${TMPDIR:-/tmp} reason
     full_disk "$output" &&
-        die "the disk is full: $environment needs about 600 MB (free there: $(free_in "$environment")," \
+        die "the disk is full: $environment needs about 700 MB (free there: $(free_in "$environment")," \
             "in $temporary: $(free_in "$temporary")); make room and run this again"
     grep -q CERTIFICATE_VERIFY_FAILED <<<"$output" &&
         die "pip does not trust the certificate of its package index; set PIP_CERT and run this again (log: $log)"
@@ -257,7 +257,7 @@ set_up() {
             adopt=0
             environment=${XDG_CACHE_HOME:-$HOME/.cache}/collectlab/venv-$(sha256sum <<<"$checkout" | cut -c 1-12)
             say "$checkout cannot be written: the environment is $environment"
-            problem=$(claim) || die "$problem; set XDG_CACHE_HOME to a folder that can be written, with 600 MB free"
+            problem=$(claim) || die "$problem; set XDG_CACHE_HOME to a folder that can be written, with 700 MB free"
         fi
     fi
     ready "$1" || make "$1" "$adopt"
