@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import re
 import runpy
 import secrets
 import sys
@@ -88,7 +89,7 @@ def _run(options):
         raise ValueError(f"run {options.file!r} --save: for a NOTEBOOK.ipynb; a program's run is kept in any case")
     try:
         found = runpy.run_path(path, run_name="__main__")  # functions of __main__ travel with their code
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"run {options.file!r}: {path} cannot be executed: {error!r}") from None
     name = name or "program"
     if not callable(found.get(name)):
@@ -134,7 +135,7 @@ def _run_notebook(options):
     """Execute a notebook in a clean kernel, exactly as the tests do, and print what its cells print."""
     import nbformat
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     from collectlab.launcher import rundir
 
@@ -144,6 +145,8 @@ def _run_notebook(options):
         notebook = nbformat.read(options.file, as_version=4)
     except Exception as error:
         raise ValueError(f"run {options.file!r}: not a notebook ({error})") from None
+    if not 0 < options.timeout < math.inf:
+        raise ValueError(f"run --timeout {options.timeout:g}: seconds are accepted, more than 0")
     before, session = set(rundir.names()), secrets.token_hex(8)
     where = {"metadata": {"path": os.path.dirname(os.path.abspath(options.file))}}
     client = NotebookClient(
@@ -151,34 +154,39 @@ def _run_notebook(options):
         timeout=options.timeout,
         record_timing=False,
         resources=where,
-        extra_arguments=["--log-level=ERROR"],  # of the kernel, which else warns of its loopback connection
+        extra_arguments=["--log-level=CRITICAL"],  # of the kernel, which else warns of its loopback connection
     )
-    failed = None
+    began, why = [0], None  # the places of cells that began, with those of text; what kept one from its end
+    client.on_cell_execute = lambda cell, cell_index: began.append(cell_index)
     try:
         client.execute(env={**os.environ, rundir.SESSION: session})
     except CellExecutionError as error:
-        failed = error
+        why = f"{error.ename}: {error.evalue}" if error.ename else str(error).strip().splitlines()[-1]
+    except CellTimeoutError:
+        why = f"it was not done after {options.timeout:g} s; --timeout takes another number"
+    except DeadKernelError:
+        why = "it ended the kernel"
     left = [path for path in rundir.names() if path not in before and _session(path) == session]
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    last = sum(cell.cell_type == "code" for cell in notebook.cells[: began[-1] + 1])
     if options.json:
         texts = ["".join(_texts(cell)) for cell in cells]
-        print(json.dumps({"notebook": options.file, "ok": failed is None, "outputs": texts, "runs": left}))
+        print(json.dumps({"notebook": options.file, "ok": why is None, "outputs": texts, "runs": left}))
     else:
         for number, cell in enumerate(cells, 1):
             if text := "".join(_texts(cell)).rstrip("\n"):
                 print(f"[{number}] " + text.replace("\n", "\n" + " " * (len(str(number)) + 3)))
         for path in left:
             print(f"run directory: {path}")
-        if failed is None:
+        if why is None:
             print(f"{os.path.basename(options.file)}: all {len(cells)} code cells ran, on {len(left)} runs of ranks")
-    if failed is not None:
-        why = f"{failed.ename}: {failed.evalue}" if failed.ename else str(failed).strip().splitlines()[-1]
-        print(f"collectlab: {options.file}: {why}", file=sys.stderr)
+    if why is not None:
+        print(f"collectlab: {options.file}: cell {last}: {why}", file=sys.stderr)
     elif options.save:
         draft = f"{options.file}.{os.getpid()}"
         nbformat.write(_to_keep(notebook), draft)
         os.replace(draft, options.file)
-    return 0 if failed is None else 1
+    return 0 if why is None else 1
 
 
 def _to_keep(notebook):
@@ -198,12 +206,15 @@ def _to_keep(notebook):
     return notebook
 
 
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
 def _texts(cell):
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text
         elif output.output_type == "error":
-            yield "\n".join(output.traceback) + "\n"
+            yield _COLOUR.sub("", "\n".join(output.traceback)) + "\n"
         elif "text/plain" in output.data:  # a live view that came and went has none
             yield output.data["text/plain"] + "\n"
 

@@ -128,6 +128,19 @@ def test_run_names_what_it_does_not_find(runs, program, capsys, file, said):
     assert not runs.exists()
 
 
+@pytest.mark.parametrize("seconds", ("0", "-1", "inf"))
+def test_a_timeout_is_more_than_nothing(runs, notebook, program, capsys, seconds):
+    for file in (notebook("1"), program):
+        assert cli.main(["run", str(file), "--timeout", seconds]) == 2
+        assert "seconds are accepted, more than 0" in capsys.readouterr().err
+
+
+def test_a_program_that_exits_when_it_is_read_is_named(runs, tmp_path, capsys):
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    assert cli.main(["run", str(tmp_path / "exits.py")]) == 2
+    assert "exits.py cannot be executed: SystemExit(3)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", (("--ranks", "2"), ("--device", "cpu"), ("--site", "local")))
 def test_what_only_programs_take_is_refused_for_a_notebook(runs, notebook, capsys, option):
     assert cli.main(["run", str(notebook("1")), *option]) == 2
@@ -195,12 +208,28 @@ def test_saving_twice_gives_the_same_file(runs, notebook):
     assert "IntSlider(value=3)" in saved[0] and "model_id" not in saved[0]
 
 
-def test_a_failing_cell_is_a_failure_and_is_not_saved(runs, notebook, capsys):
-    path = notebook("1 / 0")
+HANGS, DIES = "import threading\nthreading.Event().wait()", "import os\nos._exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    (
+        ("1 / 0", "cell 2: ZeroDivisionError: division by zero"),
+        (HANGS, "cell 2: it was not done after 3 s; --timeout takes another number"),
+        (DIES, "cell 2: it ended the kernel"),
+    ),
+)
+def test_a_cell_that_does_not_end_well_is_named_and_nothing_is_saved(runs, notebook, capfd, cell, why):
+    path = notebook("print('before')", cell, "print('never')")
     before = path.read_text()
-    assert cli.main(["run", str(path), "--save"]) == 1
-    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert cli.main(["run", str(path), "--save", "--timeout", "3"]) == 1
+    out, err = capfd.readouterr()
+    assert err == f"collectlab: {path}: {why}\n"
+    assert "[1] before\n" in out and "never" not in out and "\x1b" not in out
     assert path.read_text() == before
+    assert cli.main(["run", str(path), "--json", "--timeout", "3"]) == 1
+    said = json.loads(capfd.readouterr().out)
+    assert not said["ok"] and said["outputs"][0] == "before\n" and said["outputs"][2] == ""
 
 
 def test_a_notebook_names_the_runs_of_its_own_kernel_only(runs, notebook, program, capsys):
