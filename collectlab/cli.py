@@ -134,6 +134,7 @@ def _plain(value):
 def _run_notebook(options):
     """Execute a notebook in a clean kernel, exactly as the tests do, and print what its cells print."""
     import nbformat
+    from jupyter_client.kernelspec import NoSuchKernel
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -160,6 +161,8 @@ def _run_notebook(options):
     client.on_cell_execute = lambda cell, cell_index: began.append(cell_index)
     try:
         client.execute(env={**os.environ, rundir.SESSION: session})
+    except NoSuchKernel as error:
+        raise ValueError(f"run {options.file!r}: it asks for a kernel {error.name!r}, which is not here") from None
     except CellExecutionError as error:
         why = f"{error.ename}: {error.evalue}" if error.ename else str(error).strip().splitlines()[-1]
     except CellTimeoutError:

@@ -171,6 +171,15 @@ def test_a_notebook_that_is_none_is_named(runs, tmp_path, capsys):
     assert "not a notebook" in capsys.readouterr().err
 
 
+def test_a_notebook_for_another_kernel_is_named(runs, notebook, capsys):
+    path = notebook("1")
+    other = nbformat.read(path, as_version=4)
+    other.metadata["kernelspec"] = {"name": "fortran", "display_name": "Fortran"}
+    nbformat.write(other, path)
+    assert cli.main(["run", str(path)]) == 2
+    assert "it asks for a kernel 'fortran', which is not here" in capsys.readouterr().err
+
+
 CELLS = ("import collectlab as cl\nrun = cl.run(lambda ctx: ctx.rank, ranks=2)", "run.results", "print('said')")
 
 
