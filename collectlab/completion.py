@@ -16,7 +16,8 @@ def register(shell, magics):
     @context_matcher(identifier="collectlab.ranks")
     def ranks(context):
         found, start = offered(magics, context.full_text, context.cursor_line, context.cursor_position)
-        completions = [SimpleCompletion(name) for name in found]
+        kind = "option" if context.line_with_cursor.lstrip().startswith("%") else "instance"  # shown beside the name
+        completions = [SimpleCompletion(name, type=kind) for name in found]
         return {"completions": completions, "matched_fragment": start, "suppress": True}
 
     ranks.collectlab = True

@@ -87,6 +87,15 @@ def test_options_are_those_of_the_magic(text, found, complete):
     assert complete(text) == found
 
 
+def test_each_says_what_kind_of_thing_it_is(shell, patient):
+    with provisionalcompleter():
+        kinds = {
+            text: {item.type for item in shell.Completer.completions(text, len(text))}
+            for text in ("%%ranks\nmark", "%%ranks --ti")
+        }
+    assert kinds == {"%%ranks\nmark": {"instance"}, "%%ranks --ti": {"option"}}
+
+
 @pytest.mark.parametrize(
     "text",
     ["marker_|", "%%ranks\nf(x).marker_|", "%%ranks\n'text'.marker_|", "%%ranks\nnowhere.marker_|",
