@@ -50,7 +50,7 @@ def reached_at(hosts):
 
 def own_address(name):
     """The address of this host that `name` stands for. OSError when it stands for none."""
-    family, kind, _, _, place = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
+    family, kind, place = _looked_up(name, 0, socket.SOCK_STREAM)
     with socket.socket(family, kind) as trial:
         trial.bind(place)
     return place[0]
@@ -59,12 +59,20 @@ def own_address(name):
 def _source(place):
     """The address from which this host would send to `place`; nothing is sent."""
     try:
-        family, kind, _, _, there = socket.getaddrinfo(place, 9, type=socket.SOCK_DGRAM)[0]
+        family, kind, there = _looked_up(place, 9, socket.SOCK_DGRAM)
         with socket.socket(family, kind) as sock:
             sock.connect(there)
             return sock.getsockname()[0]
     except OSError:
         return None
+
+
+def _looked_up(name, port, kind):
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(name, port, type=kind)[0]
+    except UnicodeError as error:  # such as a name with two dots in a row
+        raise OSError(f"it is no name of a host: {error}") from None
+    return family, kind, place
 
 
 # what others listen at
@@ -129,7 +137,7 @@ def _read_key(path):
 
 def listen(address):
     """A socket that listens there, at a port that is free."""
-    family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    family, kind, place = _looked_up(address, 0, socket.SOCK_STREAM)
     listener = socket.socket(family, kind)
     listener.bind(place)
     listener.listen()

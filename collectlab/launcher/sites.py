@@ -30,7 +30,6 @@ import functools
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -188,13 +187,13 @@ def _unfit(path):
 
 
 # a host, and how many ranks it takes in its turn: at 0 mpiexec would wait for ever
-_HOST = re.compile(r"([^\s:=,]+)(?:(?::|\s+slots=)0*([1-9]\d{0,5}))?", re.ASCII)
+_HOST = re.compile(r"((?!-)[^\s:=,]+)(?:(?::|\s+slots=)0*([1-9]\d{0,5}))?", re.ASCII)
 
 
 def hosts(site):
     """(name, ranks) of each line of the site's file of hosts; none where it has no such file.
 
-    Lacking when a line is none that is accepted, or a host has no address.
+    Lacking when a line is none that is accepted. Names may be such as only ssh knows.
     """
     if not site.hosts:
         return []
@@ -212,12 +211,6 @@ def hosts(site):
         found.append((match[1], int(match[2] or 1)))
     if not found:
         raise Lacking(site, f"{path} names no host")
-    for name in dict(found):
-        try:
-            socket.getaddrinfo(name, None)
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Lacking(site, f"{path} names {name}, of which no address is known ({why})") from None
     return found
 
 
@@ -238,7 +231,7 @@ def address(site):
 def command(site, nranks, arguments):
     """The words that start `nranks` ranks, each Python with those arguments.
 
-    Lacking when the site's launcher is not installed, or a host is unknown.
+    Lacking when the site's launcher is not installed, or its file of hosts will not do.
     """
     interpreter = python(site)
     values = {"{n}": str(nranks), "{python}": interpreter, "{launcher}": os.path.dirname(os.path.abspath(__file__))}

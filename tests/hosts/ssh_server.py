@@ -61,6 +61,10 @@ class SshServer:
     def write(self, name, text):
         (self.folder / name).write_text(text)
 
+    def add_to_config(self, text):
+        """Let ssh read these lines before the others."""
+        self.write("ssh_config", text + self._files["ssh_config"])
+
     def restore(self):
         """Let every file be as it was in the beginning."""
         for name, text in self._files.items():

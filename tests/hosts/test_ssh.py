@@ -41,9 +41,8 @@ def server(hosts, _server, monkeypatch):
 
 
 def test_ssh_starts_ranks_that_compute_together_and_leave_no_session(hosts, server, notebook, ranks):
-    assert [command.split()[2:4] for command in hosts.alpha.processes("bin/ssh -x").values()] == [
-        sites.find("hosts").variables["HYDRA_LAUNCHER_EXTRA_ARGS"].split()
-    ]
+    (command,) = hosts.alpha.processes("bin/ssh -x").values()
+    assert f"ssh -x {sites.find('hosts').variables['HYDRA_LAUNCHER_EXTRA_ARGS']} beta " in command
     assert server.sessions()
     notebook.run("""
         import numpy as np
@@ -59,6 +58,24 @@ def test_ssh_starts_ranks_that_compute_together_and_leave_no_session(hosts, serv
     assert notebook("run.rank_map.hosts") == tuple(names)
     notebook.run("ranks.stop()")
     hosts.gone()
+
+
+def test_a_name_that_only_ssh_knows_is_a_host(hosts, server, notebook, tmp_path):
+    (tmp_path / "hosts").write_text("alpha\nelsewhere\n")
+    server.add_to_config("Host elsewhere\nHostName beta\nHost *\n")
+    notebook.run(f"os.environ['COLLECTLAB_HOSTS'] = {str(tmp_path / 'hosts')!r}")
+    notebook.run("run = cl.run(lambda ctx: ctx.comm.allreduce(1), ranks=2, site='hosts')")
+    notebook.run(f"os.environ['COLLECTLAB_HOSTS'] = {str(hosts.file)!r}")
+    assert notebook("run.results") == [2, 2] and notebook("run.rank_map.hosts") == ("alpha", "beta")
+
+
+def test_a_connection_that_the_user_shares_is_none_of_ours_to_end(hosts, server, notebook):
+    shared = f"ControlMaster auto\nControlPath {server.folder}/shared\nControlPersist 60\n"
+    server.add_to_config(shared + "LocalForward 8888 beta:8888\n")
+    notebook.run("ranks = cl.launch(4, site='hosts')")
+    assert not hosts.alpha.processes("[mux]") and not (server.folder / "shared").exists()
+    assert "22B8" not in [port for places in hosts.alpha.listening().values() for _, port in places]  # 8888
+    notebook.run("ranks.stop()")
 
 
 def test_a_rank_that_raises_over_there_is_told_and_no_session_is_left(hosts, server, notebook, ranks):
@@ -114,20 +131,34 @@ def test_the_notebook_is_killed_while_the_far_side_logs_in(hosts, server, notebo
 
 LOST = "a host was not reached, or lacks this environment"  # mpiexec may end before it has read what ssh said
 REFUSALS = {
-    "key": ("authorized_keys", lambda server: "", "Permission denied (", "`ssh-copy-id HOST` ends the need"),
-    "unknown": ("known_hosts", lambda server: "", "Host key verification failed", "shows its key and asks"),
-    "changed": ("known_hosts", lambda server: f"beta {server.key('user')}", "key for beta has changed", "what to do"),
-    "no server": ("ssh_config", lambda server: "Port 9\n", "port 9: Connection refused", "has it an ssh server?"),
-    "no name": ("ssh_config", lambda server: "HostName nowhere.invalid\n", "resolve hostname nowhere", "HostName in"),
+    "key": (
+        lambda server: server.write("authorized_keys", ""),
+        "Permission denied (", "`ssh-copy-id HOST` ends the need",
+    ),
+    "unknown": (
+        lambda server: server.write("known_hosts", ""),
+        "Host key verification failed", "shows its key and asks",
+    ),
+    "changed": (
+        lambda server: server.write("known_hosts", f"beta {server.key('user')}"),
+        "key for beta has changed", "shows its key and what to do",
+    ),
+    "no server": (
+        lambda server: server.add_to_config("Port 9\n"),
+        "port 9: Connection refused", "has it an ssh server?",
+    ),
+    "no name": (
+        lambda server: server.add_to_config("HostName nowhere.invalid\n"),
+        "resolve hostname nowhere.invalid", "is it spelt right",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_ssh_refuses_is_told_at_once_with_the_cure(hosts, server, notebook, case):
-    file, text, said, cure = REFUSALS[case]
+    change, said, cure = REFUSALS[case]
     before = server.log().count("password for")
-    rest = (server.folder / file).read_text() if file == "ssh_config" else ""
-    server.write(file, text(server) + rest)
+    change(server)
     with pytest.raises(NotebookError, match="did not start: ") as raised:
         notebook.run("cl.launch(4, site='hosts')")
     lines = str(raised.value).splitlines()[:2]  # the second, where a rank ended because mpiexec did

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.needs("second host")
 @pytest.mark.parametrize(
     ("text", "said"),
     (
-        ("alpha\nnowhere.invalid\n", "names nowhere.invalid, of which no address is known"),
+        ("alpha\nbeta 4\n", "names beta 4; accepted: a host's name; name:4, or name slots=4, for four ranks"),
         ("# nobody\n\n", "names no host"),
         (b"\xff\xfe\x00", "cannot be read"),
         (None, "cannot be read (No such file or directory)"),
@@ -29,7 +29,7 @@ def test_a_hosts_file_that_will_not_do_is_told_before_anything_starts(hosts, not
     assert not hosts.left()
 
 
-@pytest.mark.parametrize("address", ("10.77.31.2", "0.0.0.0", "nowhere.invalid"))
+@pytest.mark.parametrize("address", ("10.77.31.2", "0.0.0.0", "nowhere.invalid", "a..b"))
 def test_an_address_that_is_not_this_hosts_is_refused(notebook, address):
     notebook.run(f"import os; os.environ['COLLECTLAB_ADDRESS'] = {address!r}")
     try:

@@ -96,7 +96,7 @@ def test_an_unknown_site_names_those_there_are(name):
 @pytest.mark.parametrize(
     "line",
     (
-        "localhost:0", "localhost:-1", "localhost:", "localhost:two", "::1", ":4", "a..b", "localhost slots=0",
+        "localhost:0", "localhost:-1", "localhost:", "localhost:two", "::1", ":4", "-J", "localhost slots=0",
         "localhost slots=", "localhost slots=two", "localhost:2 slots=2", "localhost 4", "localhost user=me",
         "localhost slots=2 max_slots=4", "localhost,127.0.0.1", "localhost:12345678", "slots=4",
     ),
