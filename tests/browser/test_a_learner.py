@@ -31,6 +31,7 @@ def answer(tab, cell, text):
 
 def test_an_exercise_answered_wrongly_and_then_rightly(opened, expect, shots):
     tab = opened("00-ranks-in-the-background.ipynb")
+    assert tab.page.locator(".lm-TabBar-tab.jp-mod-dirty").count() == 0, "to open it changes it"
     run(tab, tab.cells.first)
     cell = tab.cells.filter(has_text="background.tenfold(answer)")
     said = cell.locator(".jp-OutputArea-output")
