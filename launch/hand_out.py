@@ -10,6 +10,7 @@ each file as it was handed out, which is how a changed one is told.
 import hashlib
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def without_outputs(data):
     for cell in notebook.get("cells", ()):
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
+    if language := notebook.get("metadata", {}).get("language_info"):
+        language["version"] = platform.python_version()  # else JupyterLab calls it changed as soon as it is opened
     return f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n".encode()
 
 

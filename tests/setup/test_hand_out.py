@@ -1,6 +1,7 @@
 """launch/lab hands the notebooks out: no answers in the copy, nothing of the learner lost, the checkout clean."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,16 @@ def test_the_copy_is_the_course_without_outputs(hand_out):
         assert "Größe" in (hand_out.copy / name).read_text()
     assert (hand_out.copy / PICTURE).read_bytes() == (hand_out.course / PICTURE).read_bytes()
     assert tree(hand_out.course) == before
+
+
+def test_the_copy_names_the_python_that_opens_it(hand_out):
+    course = hand_out.course / FIRST
+    metadata = {"language_info": {"name": "python"}}
+    course.write_text(json.dumps(json.loads(course.read_text()) | {"metadata": metadata}))
+    hand_out()
+    info = json.loads((hand_out.copy / FIRST).read_text())["metadata"]["language_info"]
+    assert info == {"name": "python", "version": platform.python_version()}
+    assert "version" not in course.read_text()
 
 
 def test_a_second_start_says_nothing_and_writes_nothing(hand_out):
