@@ -48,6 +48,10 @@ def test_what_differs_is_shown_under_its_rank(cell):
     assert cell("rank % 2 == 0") == "ranks 0 and 2: True\nrank 1: False\n"
 
 
+def test_many_ranks_that_say_the_same_are_a_span(cell):
+    assert cell("rank > 0", "-n 6") == "rank 0: False\nranks 1 to 5: True\n"
+
+
 def test_names_stay_and_the_last_value_is_kept(cell):
     cell("import numpy as np\nx = np.arange(3) + rank\ndef double(a):\n    return 2 * a")
     assert cell("double(x).tolist()", "") == "rank 0: [0, 2, 4]\nrank 1: [2, 4, 6]\nrank 2: [4, 6, 8]\n"
