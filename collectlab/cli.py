@@ -182,7 +182,8 @@ def _run_notebook(options):
         for path in left:
             print(f"run directory: {path}")
         if why is None:
-            print(f"{os.path.basename(options.file)}: all {len(cells)} code cells ran, on {len(left)} run{'s' * (len(left) != 1)} of ranks")
+            runs = f"{len(left)} run{'s' * (len(left) != 1)} of ranks"
+            print(f"{os.path.basename(options.file)}: all {len(cells)} code cells ran, on {runs}")
     if why is not None:
         print(f"collectlab: {options.file}: cell {last}: {why}", file=sys.stderr)
     elif options.save:
