@@ -170,6 +170,7 @@ def test_many_events_open():
 
 def comes_late(ctx, x):
     window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=1)
+    ctx.comm.Barrier()  # so that no other has just begun
     if ctx.rank == 2:
         time.sleep(0.5)
     window.store(x)
