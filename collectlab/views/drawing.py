@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 
 import numpy as np
+from matplotlib.backend_bases import GraphicsContextBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -205,6 +206,10 @@ def _palette(pairs):
     return found
 
 
+_PLAIN = GraphicsContextBase()
+_BEFORE = {"left": 0, "center": 0.5, "right": 1}  # the part of a label that lies before its anchor
+
+
 class _Label(Text):
     """A Text of one line that Agg draws by copying its bitmap."""
 
@@ -214,20 +219,17 @@ class _Label(Text):
         if not self.get_visible() or not self.get_text():
             return None
         size, weight = self.get_fontsize(), self.get_fontweight()
-        pixels, x0, y0 = _bitmap(self.get_text(), size, weight, self.get_color())
-        width = width_of(self.get_text(), size, weight)
+        pixels, x0, y0, width = _bitmap(self.get_text(), size, weight, self.get_color())
         x, y = self.get_position()
-        x -= {"left": 0, "center": width / 2, "right": width}[self.get_horizontalalignment()]
-        gc = renderer.new_gc()
-        renderer.draw_image(gc, round(x) + x0, round(y) + y0, pixels)
-        gc.restore()
+        x -= _BEFORE[self.get_horizontalalignment()] * width
+        renderer.draw_image(_PLAIN, round(x) + x0, round(y) + y0, pixels)
         self.stale = False
         return None
 
 
 @functools.lru_cache(maxsize=20_000)
 def _bitmap(text, size, weight, colour):
-    """The label as RGBA pixels, and where the lower left pixel lies from its anchor."""
+    """The label as RGBA pixels, where the lower left pixel lies from its anchor, and how wide it is."""
     extent = _extent(text, size, weight)
     left, low = int(np.floor(extent.x0)) - 2, int(np.floor(extent.y0)) - 2
     w, h = int(np.ceil(extent.x1)) + 2 - left, int(np.ceil(extent.y1)) + 2 - low
@@ -238,7 +240,7 @@ def _bitmap(text, size, weight, colour):
         label.set_text(text)
         label.set_position((-left, -low))
         label.draw(renderer)
-        return np.asarray(renderer.buffer_rgba())[-h:, :w][::-1].copy(), left, low
+        return np.asarray(renderer.buffer_rgba())[-h:, :w][::-1].copy(), left, low, float(extent.width)
 
 
 @functools.lru_cache(maxsize=40_000)

@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+from traitlets.config import PyFileConfigLoader
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,6 +82,17 @@ def test_without_the_token_the_door_is_shut(lab):
     for token in ("", "guessed"):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             ask(lab, "api/contents", token)
+
+
+def test_what_a_kernel_says_is_sent_at_once(monkeypatch):
+    """Else a step of a view waits up to 40 ms for the browser to confirm the message before."""
+    config = PyFileConfigLoader("jupyter_server_config.py", str(ROOT / "launch")).load_config()
+    chosen, done = config.ServerApp.kernel_websocket_connection_class, []
+    monkeypatch.setattr(chosen.__base__, "connect", lambda self: done.append("connected"))
+    handler = object.__new__(KernelWebsocketHandler)
+    handler.set_nodelay = done.append
+    chosen(websocket_handler=handler).connect()
+    assert done == [True, "connected"]
 
 
 def test_the_first_page_does_not_ask_about_news(lab):
