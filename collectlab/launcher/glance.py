@@ -7,7 +7,6 @@ and stops the ranks for a moment to ask each for its Python stack.
 
 import contextvars
 import os
-import re
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,6 @@ LONGEST = 160  # characters of such a line that are kept
 QUICK, SLOW = 0.1, 0.5  # seconds between two glances of a Follower: while something changes, and when nothing does
 _TAIL = 1 << 12  # bytes at the end of a log that are read
 _LONG = 0.2  # seconds in one MPI call after which a rank is said to wait
-_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])")  # a terminal's commands
 
 
 @dataclass(frozen=True)
@@ -282,7 +280,7 @@ def last_lines(data, whole=True):
     lines = []
     for number, line in enumerate([*ended, open_]):
         shown = next((part for part in reversed(line.split("\r")) if part.strip()), "")
-        shown = "".join(map(_plain, _ESCAPE.sub("", shown))).rstrip()
+        shown = report.plain(shown).rstrip()
         known = whole or number > 0
         if len(shown) > LONGEST:
             rising = not known or number == len(ended)
@@ -296,10 +294,6 @@ def last_lines(data, whole=True):
 
 def _number(value):
     return f"{value:,.0f}" if value == value // 1 and abs(value) < 1e15 else f"{value:,.4g}"
-
-
-def _plain(letter):
-    return letter if letter.isprintable() else " " if letter == "\t" else "�" if letter > "\x7f" else ""
 
 
 def _told(progress):

@@ -1,10 +1,12 @@
 """What happened to a run, in words: to whom, where, and what the others were doing."""
 
 import os
+import re
 import signal
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LINE = 300
+_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])")  # a terminal's commands
 _FRAMES = 6  # places of a traceback that are shown; the log has all of them
 # calls in which every rank must name the same count (MPI 4.1, chapter 6)
 _SAME_COUNT = """Bcast Reduce Allreduce Reduce_scatter Reduce_scatter_block Scan Exscan Allgather Gather Scatter
@@ -106,8 +108,18 @@ def _bad(rank, group):
     return _BAD[rank["state"]](rank, "were" if len(group) > 1 else "was")
 
 
+def plain(line):
+    """The line without what a terminal would take for a command, from programs that write what they like: str."""
+    return "".join(map(_printable, _ESCAPE.sub("", line)))
+
+
+def _printable(letter):
+    return letter if letter.isprintable() else " " if letter == "\t" else "�" if letter > "\x7f" else ""
+
+
 def _first_line(message):
     first, _, rest = message.strip().partition("\n")
+    first = plain(first)
     short = first[:_LINE].removesuffix(", error stack:")  # MPICH's words; the log has the stack
     return short + " ..." * bool(rest or short != first)
 
@@ -131,7 +143,7 @@ def _where_from(rank):
     if frames and frames[-1] is not shown[-1] and not _compiled(frames[-1]):
         lines.append(f"    which called {_place(frames[-1])}")
     tail = rank.get("tail", ())
-    return lines + (["    it printed last:"] if tail else []) + [f"        {line}" for line in tail]
+    return lines + (["    it printed last:"] if tail else []) + [f"        {plain(line)}" for line in tail]
 
 
 def _folded(places):
@@ -265,7 +277,7 @@ def _launcher_output(cause):
     lines = cause.get("output", "").strip().splitlines()
     if not lines or cause.get("kind") not in _TOLD_WITH_OUTPUT:
         return []
-    return ["the last output of the launcher:", *(f"    {line}" for line in lines[-8:])]
+    return ["the last output of the launcher:", *(f"    {plain(line)}" for line in lines[-8:])]
 
 
 def _cures(cause):

@@ -253,3 +253,11 @@ def test_a_supervisor_that_failed_is_not_called_killed():
     said = told([{"state": "stopped"}], kind="supervisor gone", output=output)
     assert "the supervisor of the ranks failed: a fault of collectlab" in said.splitlines()[0]
     assert "KeyError: 'op'" in said and "was killed" not in said
+
+
+def test_what_a_program_says_does_not_command_the_terminal():
+    painted = "\x1b[2Jno \x1b]0;title\x07luck\x9b1m\r\tat\ball\nmore"
+    lines = told([raised(message=painted) | {"tail": ["\x1b[31mred"]}], output="\x1b[1mbold").splitlines()
+    assert lines[0] == "failed after 0.4 s: rank 0 raised ValueError: no luck�1m atall ..."
+    assert "        red" in lines and all(line.isprintable() for line in lines)
+    assert told([waiting("Barrier", 1)], kind="launcher exit", code=1, output="\x1b[1mbold\x08").endswith("    bold")
