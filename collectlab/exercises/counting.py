@@ -159,7 +159,9 @@ same_size = Exercise(
             "bytes", [1024, 1024], "Those are bytes; a float32 takes 4 of them, and a count is in elements."
         ),
         Mistake(
-            "bytes of each count", [1024, 256], "Those are the bytes of each count: divide by 4 for float32."
+            "bytes of each count",
+            [1024, 256],
+            "Those are the bytes that the two counts stand for. A count is in elements, of 4 bytes each.",
         ),
         Mistake(
             "larger than the output",

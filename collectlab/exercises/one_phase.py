@@ -35,11 +35,11 @@ notifications = Exercise(
     mistakes=(
         Mistake("one barrier", 4, "That is one barrier. The call has two."),
         Mistake("itself too", 10, "Nobody notifies itself: there are four peers on five ranks."),
-        Mistake("waits too", 16, "That adds the waits. Eight of those are waits, and they notify nobody."),
+        Mistake("waits too", 16, "That adds the waits, and a wait notifies nobody."),
         Mistake("one barrier, all ranks", 20, "That is one barrier, of all five ranks. One rank is asked for."),
         Mistake("all ranks", 40, "That is what all five ranks give together. One of them is asked for."),
         Mistake("barriers", 2, "That is the number of barriers. In each, several peers are notified."),
-        Mistake("neighbours", 6, "Three peers in each barrier are one too few on five ranks."),
+        Mistake("neighbours", 6, "That is three peers in each barrier. How many peers has one of five ranks?"),
     ),
 )
 

@@ -14,8 +14,8 @@ _ROUNDS = np.arange(6)  # of a ring of four ranks
 chunks_of_rank_1 = Exercise(
     "A ring of 4 ranks. Which chunk does rank 1 read in each of the 6 rounds?",
     expected=(1 - _ROUNDS - 2) % 4,
-    why="in round k, rank r reads chunk r - k - 2, counted round the ring: what its left neighbour had finished just "
-    "before.",
+    why="in round k, rank r reads chunk r - k - 2, counted round the ring: the one that its left neighbour stored "
+    "last.",
     mistakes=(
         Mistake(
             "upwards",

@@ -106,7 +106,7 @@ shard_of_rank_1 = Exercise(
         Mistake(
             "every second position",
             _SUM[1::2],
-            "Those are positions 1 and 3 of the sum. A block is made of neighbours: positions 2 and 3.",
+            "Those are positions 1 and 3 of the sum. A block is made of neighbours.",
         ),
         Mistake("gathered", _JOINED, "That is the all-gather: both arrays side by side, and nothing added."),
         Mistake(
@@ -143,7 +143,7 @@ gathered_shards = Exercise(
         Mistake(
             "twice",
             np.concatenate([_SUM, _SUM]),
-            "That has eight elements. Two ranks contribute two elements each, which makes four.",
+            "That is the sum twice. How many elements does each of the two ranks contribute?",
         ),
         Mistake(
             "nested",
@@ -241,7 +241,7 @@ shard_on_three_ranks = Exercise(
         Mistake(
             "blocks of three",
             sum(_MORE)[:3],
-            "Those are three elements. There are three ranks, and 6 / 3 = 2 elements for each.",
+            "That is half of the sum. There are three ranks, and each keeps as much as the others.",
         ),
     ),
 )

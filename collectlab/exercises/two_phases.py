@@ -84,7 +84,7 @@ share_of_the_mesh = Exercise(
         Mistake(
             "always half",
             [50, 50, 50],
-            "Half is right on 4 ranks only. The share falls as the ranks become more.",
+            "Half is right for one of the three. The share falls as the ranks become more.",
         ),
         Mistake("what is saved", [0, 50, 75], "That is what is saved. What is still read is asked for."),
         Mistake(
