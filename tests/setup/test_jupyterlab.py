@@ -102,21 +102,21 @@ def test_the_first_page_does_not_ask_about_news(lab):
     assert "@jupyterlab/apputils-extension:announcements" in json.loads(config)["disabledExtensions"]
 
 
-def environments(port):
-    """The environments of the shells in terminals of the server on that port."""
+def environments(root):
+    """The environments of the shells in terminals of the server of that folder."""
     for file in Path("/proc").glob("[0-9]*/environ"):
         try:
             found = dict(line.partition("=")[::2] for line in file.read_text().split("\0"))
         except (OSError, UnicodeDecodeError):
             continue  # another user's, or gone
-        if f":{port}/" in found.get("JUPYTER_SERVER_URL", ""):
+        if found.get("JUPYTER_SERVER_ROOT") == root:
             yield file.parent, found
 
 
-def test_a_terminal_finds_the_command_collectlab(lab):
-    port, _, token = lab
+def test_a_terminal_finds_the_command_collectlab(lab, course):
+    token = lab[2]
     name = json.loads(read(lab, "api/terminals", token, "POST"))["name"]
-    ((process, environment),) = environments(port)
+    ((process, environment),) = environments(f"{course['env']['HOME']}/collectlab-notebooks")
     assert shutil.which("collectlab", path=environment["PATH"])
     assert len((process / "cmdline").read_text().rstrip("\0").split("\0")) == 1, "a login shell sets its own PATH"
     read(lab, f"api/terminals/{name}", token, "DELETE")
