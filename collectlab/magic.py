@@ -22,8 +22,9 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from collectlab.launcher import cells, report
+from collectlab.launcher import cells
 from collectlab.launcher.ranks import launch
+from collectlab.words import ranks_named
 
 
 class CellFailed(Exception):
@@ -247,4 +248,4 @@ def _alike(texts):
 
 
 def _names(ranks, n):
-    return f"all {n} ranks" if len(ranks) == n > 1 else report.names(ranks)
+    return f"all {n} ranks" if len(ranks) == n > 1 else ranks_named(ranks)

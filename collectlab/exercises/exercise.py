@@ -123,5 +123,5 @@ class Exercise:
 
     def _kind(self):
         if self.is_slice:
-            return "a slice, as [start, stop]"
+            return "a slice [start, stop]"
         return reading.expected_kind(self.expected, self.options, self.of, self.length_is_asked)

@@ -10,8 +10,8 @@ import numpy as np
 
 from collectlab.exercises import on_ranks, reading
 from collectlab.exercises.exercise import Verdict
-from collectlab.exercises.on_ranks import listed
 from collectlab.fabric.per_rank import per_rank
+from collectlab.words import listed
 
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
 
@@ -119,7 +119,7 @@ class KernelExercise:
         return f"{self.question} Answer with a function, program(ctx, x)."
 
     def _right(self):
-        tried = f"{listed(sorted(self.ranks))} simulated ranks with {listed(sorted(self.lengths))} elements"
+        tried = f"{listed(self.ranks)} simulated ranks with {listed(self.lengths)} elements"
         return Verdict(
             True, f"right on {tried}, in one call and in two, and on {self.on_ranks} real ranks: {self.why}"
         )

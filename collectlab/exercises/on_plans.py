@@ -9,6 +9,7 @@ from collectlab.exercises import on_ranks, reading
 from collectlab.exercises.exercise import Verdict
 from collectlab.exercises.on_kernels import verdict
 from collectlab.fabric.per_rank import per_rank
+from collectlab.words import listed
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class PlanExercise:
             if (verdict := verdict_on(plan)) is not None:
                 return verdict
         return Verdict(
-            True, f"right on {on_ranks.listed(sorted(self.ranks))} ranks, with streams and with requests: {self.why}"
+            True, f"right on {listed(self.ranks)} ranks, with streams and with requests: {self.why}"
         )
 
     def __repr__(self):

@@ -15,6 +15,7 @@ import numpy as np
 from collectlab.exercises import reading
 from collectlab.exercises.exercise import Verdict
 from collectlab.fabric.per_rank import per_rank
+from collectlab.words import listed
 
 
 @dataclass(frozen=True)
@@ -272,9 +273,3 @@ def _refuses(line):
     """Whether a line of a report is one of collectlab that raises: the error says more."""
     place = re.match(r"    (?:which called )?(\S+\.py), line \d+, in \w+:  raise ", line)
     return place is not None and any(Path(__file__).parents[1].rglob(place[1]))
-
-
-def listed(numbers):
-    """Numbers in words, such as "1, 2 and 3"."""
-    *most, last = map(str, numbers)
-    return f"{', '.join(most)} and {last}" if most else last

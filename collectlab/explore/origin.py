@@ -13,7 +13,7 @@ from collectlab import provenance
 from collectlab.explore.witness import InStep
 from collectlab.fabric.per_rank import PerRank
 from collectlab.layout import Partition
-from collectlab.trace import deadlock
+from collectlab.words import ranks_named
 
 _MOST = 8  # lines
 _UNREADABLE, _UNWRITTEN = -1, -2  # as every word of an element
@@ -162,4 +162,4 @@ def names(ranks, nranks):
     """ "rank 3", "ranks 0 and 2", or "every rank" where all of several are meant."""
     if len(ranks) == nranks > 1:
         return "every rank"
-    return deadlock.names(ranks)
+    return ranks_named(ranks)

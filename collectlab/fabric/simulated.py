@@ -23,6 +23,7 @@ from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric, SharedMemory
 from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
+from collectlab.words import ranks_named
 
 MOST_RANKS = 64
 LONG = 200  # steps after which others go on too, where a rank would go on until it waits
@@ -313,7 +314,7 @@ class SimulatedRun:
             lines += [f"rank {rank} raised {kind}: {self.errors[rank]}", *places]
             if getattr(self.errors[rank], "obj", self) is None and self.errors[rank].name.lower() in _OF_MPI:
                 lines.append("    ctx.comm is MPI's, and None in the simulator: use windows and signals here")
-            lines += [f"    and so did {deadlock.names(others)}"] if others else []
+            lines += [f"    and so did {ranks_named(others)}"] if others else []
         if self.stuck:
             lines += deadlock.explain(self.trace, self.ends)
         return "\n".join(lines)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from collectlab.launcher import objects, report
+from collectlab.words import ranks_named
 
 LINES = 5  # of a rank's output, the last ones
 LONGEST = 160  # characters of such a line that are kept
@@ -124,7 +125,7 @@ class Glance:
         return [self._row(tuple(ranks)) for ranks in alike.values()]
 
     def _row(self, ranks):
-        name = report.names(ranks)
+        name = ranks_named(ranks)
         mine = [self.ranks[number] for number in ranks]
         first = mine[0]
         if len(mine) == 1:

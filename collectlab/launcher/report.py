@@ -4,6 +4,8 @@ import os
 import re
 import signal
 
+from collectlab.words import listed, ranks_named
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LINE = 300
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])")  # a terminal's commands
@@ -25,7 +27,7 @@ def text(spec, status, waits=(), told=()):
         lines.append(f"the launcher said: {cause['said']}")
     for group in _alike(ranks):
         if not any(ranks[i] is first for i in group) or cause.get("kind") not in ("rank failed", "no start"):
-            lines.append(f"{names(group)} {_bad(ranks[group[0]], group)}")
+            lines.append(f"{ranks_named(group)} {_bad(ranks[group[0]], group)}")
         lines += _where_from(ranks[group[0]])
     lines += _disagreement(ranks) or _too_long(ranks)
     lines += waits
@@ -44,7 +46,7 @@ def _headline(spec, status, cause, first):
     kind = cause.get("kind")
     if kind in ("rank failed", "no start") and first:
         group = next(g for g in _alike(status["ranks"]) if any(status["ranks"][i] is first for i in g))
-        who = f"{names(group)} {_bad(first, group)}"
+        who = f"{ranks_named(group)} {_bad(first, group)}"
         if kind == "no start":
             return f"failed: {on} did not start: {who}"
         return f"failed after {first['seconds']:.1f} s: {who}"
@@ -73,7 +75,7 @@ def _headline(spec, status, cause, first):
         "twice": f"did not start: two processes say that they are rank {cause.get('rank')}; "
         "the site names the wrong variable for the rank, or the wrong launcher",
         "lost host": f"lost host {cause.get('host')} {after}"
-        + (f", with {names(cause['ranks'])}" if cause.get("ranks") else "")
+        + (f", with {ranks_named(cause['ranks'])}" if cause.get("ranks") else "")
         + f": {cause.get('why')}",
         "notebook garbled": f"was ended {after}: something wrote into the notebook's connection to the supervisor "
         f"({cause.get('why')})",
@@ -167,7 +169,7 @@ def _others(ranks, told, ended):
     for (doing, place), members in groups.items():
         seconds = max((ranks[i].get("where") or {}).get("seconds", 0.0) for i in members)
         words = {"were": "were", "their": "their"} if len(members) > 1 else {"were": "was", "their": "its"}
-        lines.append(f"{names(members)} {doing.format(seconds=f'{seconds:.1f} s', **words)}{place}")
+        lines.append(f"{ranks_named(members)} {doing.format(seconds=f'{seconds:.1f} s', **words)}{place}")
     return lines
 
 
@@ -208,7 +210,7 @@ def _disagreement(ranks):
     for number, kinds in sorted(calls.items()):
         known = {kind for kind in kinds if kind[1] is not None}
         if len({kind[0] for kind in kinds}) > 1 or len(known) > 1:
-            said = "; ".join(f"{names(who)} called {_call(*kind)}" for kind, who in kinds.items())
+            said = "; ".join(f"{ranks_named(who)} called {_call(*kind)}" for kind, who in kinds.items())
             return [f"the ranks disagree about their {_nth(number)} collective: {said}"]
     return []
 
@@ -248,7 +250,7 @@ def _call(name, count, dtype):
 
 def _afterwards(cause, spec, first):
     if cause.get("left"):
-        said = f"still alive after the kill: process{'es' * (len(cause['left']) > 1)} {_list(cause['left'])}"
+        said = f"still alive after the kill: process{'es' * (len(cause['left']) > 1)} {listed(cause['left'])}"
     elif cause.get("kind") in ("no launcher", "not started"):
         return "nothing is left running"
     elif cause.get("kind") == "lost host":
@@ -303,26 +305,6 @@ def _compiled(frame):
 def _place(frame):
     where = f"{frame['label']}, line {frame['line']}, in {frame['name']}"
     return f"{where}:  {frame['text']}" if frame["text"] else where
-
-
-def names(ranks):
-    """ "rank 3", "ranks 0, 1 and 3", "ranks 0 to 7"."""
-    ranks = sorted(ranks)
-    return f"rank{'s' * (len(ranks) > 1)} {_list(ranks)}"
-
-
-def _list(numbers):
-    """Numbers in words; four or more neighbours are told as a span."""
-    spans = []
-    for n in numbers:
-        if spans and n == spans[-1][-1] + 1:
-            spans[-1].append(n)
-        else:
-            spans.append([n])
-    words = []
-    for span in spans:
-        words += [f"{span[0]} to {span[-1]}"] if len(span) > 3 else map(str, span)
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _nth(n):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from collectlab.overlap import lanes
 from collectlab.overlap.plan import COMPUTE, Wait
 from collectlab.trace import races
-from collectlab.trace.deadlock import names
 from collectlab.trace.events import LOAD, STORE, spell
+from collectlab.words import ranks_named
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Hazard:
     @property
     def lines(self):
         """The hazard, as lines of text."""
-        said = [f'hazard on "{self.buffer}", {spell(self.elements)} of {names(self.ranks[:1])}: {self.what}']
+        said = [f'hazard on "{self.buffer}", {spell(self.elements)} of {ranks_named(self.ranks[:1])}: {self.what}']
         if self.ranks[1:]:
-            said[0] = said[0].replace(f"of {names(self.ranks[:1])}", f"of {names(self.ranks)}", 1)
+            said[0] = said[0].replace(f"of {ranks_named(self.ranks[:1])}", f"of {ranks_named(self.ranks)}", 1)
         them = "it" if len(self.elements) == 1 else "them"
         for access in (self.first, self.second):
             verb = "reads" if access.kind == LOAD else "writes"

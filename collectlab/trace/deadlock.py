@@ -3,6 +3,7 @@
 from collections import deque
 
 from collectlab.trace.events import BARRIER, NOTIFY, WAIT
+from collectlab.words import ranks_named
 
 
 def explain(trace, ends):
@@ -22,7 +23,7 @@ def explain(trace, ends):
     said = {}  # what is said of several ranks -> them
     for rank, (event, count) in sorted(trace.waiting.items()) if trace.noted else ():
         said.setdefault(_instead(trace, event, count, ends), []).append(rank)
-    return lines + [text.replace(_THEM, names(ranks)) for text, ranks in said.items()]
+    return lines + [text.replace(_THEM, ranks_named(ranks)) for text, ranks in said.items()]
 
 
 _THEM = "{them}"  # stands for the ranks of which a line is true
@@ -83,10 +84,11 @@ def _instead(trace, e, count, ends):
         asked = f"last{at(given[-1])}; {e.at_least} are asked for"
         text = f"rank {e.peer} notified row {e.row} of {_THEM} {often}, {asked}"
         if others := _together(trace, e, count):
-            text += f"; {names(others)} notified that row too, {'each ' * (len(others) > 1)}in a cell of its own"
+            each = "each " * (len(others) > 1)
+            text += f"; {ranks_named(others)} notified that row too, {each}in a cell of its own"
         return text + over
     if row := _row(trace, e):
-        others = names(sorted({x.peer for x in row}))
+        others = ranks_named({x.peer for x in row})
         return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified that of {others}{at(row[-1])}{over}"
     if rows := {event.row: event for event in _notified(trace, e.peer, e.rank, e.name)}:
         other = ", ".join(f"row {row}{at(event)}" for row, event in rows.items())
@@ -128,12 +130,6 @@ def mend(trace, ends):
 def _passed(trace, e):
     """The rows on which the rank has passed a wait for the same peer."""
     return {x.row for x in trace.events if (x.kind, x.rank, x.peer, x.name) == (WAIT, e.rank, e.peer, e.name)}
-
-
-def names(ranks):
-    """ "rank 3", "ranks 0, 1 and 3"."""
-    *most, last = map(str, ranks)
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def at(event):

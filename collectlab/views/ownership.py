@@ -9,7 +9,7 @@ from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
 from collectlab.views.holdings import Holdings
 from collectlab.views.view import SteppedView
-from collectlab.views.words import groups
+from collectlab.views.words import groups, ranks_listed
 
 MOST_COLUMNS = 16
 MARGIN, GAP = 14, 28  # pixels
@@ -103,7 +103,7 @@ class Ownership(SteppedView):
             cells = sum(len(cells) for s in ran for cells in held.states[s])
             differ = "differs" if len(wrong) == 1 else "differ"
             count = f"{len(wrong)} of the run's {_n(cells, 'cell')} {differ}"
-            return f"{count} from the definition, on {_ranks(ranks)}.{ended}"
+            return f"{count} from the definition, on {ranks_listed(ranks)}.{ended}"
         dtypes = {np.asarray(x).dtype for s in ran for x in held.got[s]} - {held.inputs[0].dtype}
         other = (
             f" Its dtype is {', '.join(sorted(map(str, dtypes)))}, the inputs' {held.inputs[0].dtype}."
@@ -145,7 +145,7 @@ class Ownership(SteppedView):
 
     def _who(self, ranks):
         on = f" on {', '.join(self.devices[rank] for rank in ranks)}" if self.devices else ""
-        return f"{_ranks(ranks)}{on}{', each' * (len(ranks) > 1)}"
+        return f"{ranks_listed(ranks)}{on}{', each' * (len(ranks) > 1)}"
 
     def _rank_words(self, s, rank):
         """What the rank holds: a line for each run of chunks that are alike."""
@@ -176,7 +176,7 @@ class Ownership(SteppedView):
         ranks, shares = cell.holders, {*(cell.shares or ())} - {0}
         often = f", {'some ' * (len(shares) > 1)}{max(shares)} times" if shares - {1} else ""
         if len(ranks) > 1:
-            everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else _ranks(ranks)
+            everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else ranks_listed(ranks)
             return f"{self.holdings.op} of {everyone}{often}"
         return f"rank {ranks[0]}'s{often}" if ranks else "nothing"
 
@@ -324,8 +324,8 @@ class Ownership(SteppedView):
             return [f"differs: holds {self._whose(cell)}", f"holds {self._whose(cell)}"]
         if not lacks + often:  # everyone's contributions, but to another position
             return ["differs: other elements", "other elements"]
-        faults = [f"{_ranks(often)} repeated"] if often else []
-        faults += [f"lacks {_ranks(lacks)}"] if lacks else []
+        faults = [f"{ranks_listed(often)} repeated"] if often else []
+        faults += [f"lacks {ranks_listed(lacks)}"] if lacks else []
         every = ("" if often else "partial: ") + ", ".join(faults)
         return [f"differs, {every}", every, *faults]
 
@@ -407,16 +407,3 @@ def _n(number, noun):
 
 def _range(first, last):
     return f"{first}" if first == last else f"{first}–{last}"
-
-
-def _ranks(ranks):
-    """Such as "ranks 0, 2 and 5–7"."""
-    runs = []
-    for rank in ranks:
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    parts = [text for a, b in runs for text in ([f"{a}", f"{b}"] if b == a + 1 else [_range(a, b)])]
-    joined = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"rank{'s' * (len(ranks) > 1)} {joined}"

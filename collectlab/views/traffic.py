@@ -12,7 +12,7 @@ from collectlab.trace.events import BARRIER, LOAD, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import SteppedView
-from collectlab.views.words import groups
+from collectlab.views.words import groups, ranks_listed
 
 MOST = 16  # ranks that have a row and a column of their own
 MOST_LINES = 64  # of the text that tells ranks apart
@@ -223,7 +223,7 @@ class Traffic(SteppedView):
             lines.append(f"in brackets, and in no sum: own windows, {int(self._own().sum()):,} bytes in all")
         said = [(rank, self._words(rank, done[rank])) for rank in range(self.nranks)]
         for words, ranks in groupby(said, key=lambda item: item[1]):
-            lines.append(f"{_ranks([rank for rank, _ in ranks])}: {words}")
+            lines.append(f"{ranks_listed([rank for rank, _ in ranks])}: {words}")
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"... and {len(lines) - MOST_LINES} more lines of this kind"]
         return lines
@@ -499,16 +499,3 @@ def _nth(n):
 
 def _range(group):
     return f"{group[0]}" if len(group) == 1 else f"{group[0]}–{group[-1]}"
-
-
-def _ranks(ranks):
-    """Such as "ranks 0, 2 and 5–7"."""
-    runs = []
-    for rank in ranks:
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    parts = [f"{a}" if a == b else f"{a}–{b}" for a, b in runs]
-    joined = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"rank{'s' * (len(ranks) > 1)} {joined}"

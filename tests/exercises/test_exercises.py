@@ -204,12 +204,12 @@ def test_a_slice_is_read_in_every_spelling():
         (slice(2, 4, 2), "a step of 2 leaves elements out"),
         (slice(2, None), "a None stands in the list"),
         ("2:4:1", "that is text"),
-        ([2], "that is a list of 1 number. What is expected: a slice, as [start, stop]."),
+        ([2], "that is a list of 1 number. What is expected: a slice [start, stop]."),
         (range(2, 5), "you answered range(2, 5). Look again: position 1"),
     ]:
         assert not SPAN(spelled) and said in SPAN(spelled).text, spelled
     assert "that is a slice, not the numbers in it" in ASKED(slice(1, 4)).text
-    assert "put a slice, as [start, stop] in the place" in SPAN(...).text
+    assert "put a slice [start, stop] in the place" in SPAN(...).text
 
 
 def test_none_and_nothing_are_no_answers(exercise):

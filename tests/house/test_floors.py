@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "collectlab"
 FLOORS = {
-    1: {"trace", "semantics", "layout", "payload", "cost", "provenance"},
+    1: {"trace", "semantics", "layout", "payload", "cost", "provenance", "words"},
     2: {"fabric"},
     3: {"launcher", "kernels", "explore", "overlap", "sharding"},
     4: {"views", "exercises", "bench", "doctor", "magic", "completion", "notebook"},

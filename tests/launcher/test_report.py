@@ -84,15 +84,6 @@ def test_singular_and_plural(n, words):
     )
 
 
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [([3], "rank 3"), ([0, 1], "ranks 0 and 1"), ([0, 1, 2], "ranks 0, 1 and 2"), ([0, 1, 2, 3], "ranks 0 to 3"),
-     ([7, 0, 2, 3, 4, 5], "ranks 0, 2 to 5 and 7")],
-)  # fmt: skip
-def test_ranks_in_words(numbers, words):
-    assert report.names(numbers) == words
-
-
 @pytest.mark.parametrize(("n", "words"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"),
                                           (12, "12th"), (21, "21st"), (113, "113th")])  # fmt: skip
 def test_ordinals(n, words):

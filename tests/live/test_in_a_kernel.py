@@ -166,8 +166,8 @@ def test_a_cell_on_ranks_shows_what_they_print_under_their_names_and_once_at_the
 
 
 def test_an_interrupted_cell_on_ranks_takes_its_view_away(kernel, gate):
-    cell = kernel.execute(f"%%ranks -n 2\nprint('so far')\nopen('{gate.path}.' + str(rank)).read()")
-    kernel.until(lambda: kernel.markup().count("so far") == 2)
+    cell = kernel.execute(f"%%ranks -n 2\nprint('up to here')\nopen('{gate.path}.' + str(rank)).read()")
+    kernel.until(lambda: kernel.markup().count("up to here") == 2)
     kernel.manager.interrupt_kernel()
     kernel.until(lambda: cell in kernel.over)
     assert set(kernel.models) == kernel.closed
