@@ -9,7 +9,8 @@ from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
 from collectlab.views.holdings import Holdings
 from collectlab.views.view import SteppedView
-from collectlab.views.words import groups, ranks_listed
+from collectlab.views.words import groups
+from collectlab.words import ranks_named
 
 MOST_COLUMNS = 16
 MARGIN, GAP = 14, 28  # pixels
@@ -103,7 +104,7 @@ class Ownership(SteppedView):
             cells = sum(len(cells) for s in ran for cells in held.states[s])
             differ = "differs" if len(wrong) == 1 else "differ"
             count = f"{len(wrong)} of the run's {_n(cells, 'cell')} {differ}"
-            return f"{count} from the definition, on {ranks_listed(ranks)}.{ended}"
+            return f"{count} from the definition, on {ranks_named(ranks)}.{ended}"
         dtypes = {np.asarray(x).dtype for s in ran for x in held.got[s]} - {held.inputs[0].dtype}
         other = (
             f" Its dtype is {', '.join(sorted(map(str, dtypes)))}, the inputs' {held.inputs[0].dtype}."
@@ -145,7 +146,7 @@ class Ownership(SteppedView):
 
     def _who(self, ranks):
         on = f" on {', '.join(self.devices[rank] for rank in ranks)}" if self.devices else ""
-        return f"{ranks_listed(ranks)}{on}{', each' * (len(ranks) > 1)}"
+        return f"{ranks_named(ranks)}{on}{', each' * (len(ranks) > 1)}"
 
     def _rank_words(self, s, rank):
         """What the rank holds: a line for each run of chunks that are alike."""
@@ -176,7 +177,7 @@ class Ownership(SteppedView):
         ranks, shares = cell.holders, {*(cell.shares or ())} - {0}
         often = f", {'some ' * (len(shares) > 1)}{max(shares)} times" if shares - {1} else ""
         if len(ranks) > 1:
-            everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else ranks_listed(ranks)
+            everyone = f"all {self.nranks} ranks" if len(ranks) == self.nranks else ranks_named(ranks)
             return f"{self.holdings.op} of {everyone}{often}"
         return f"rank {ranks[0]}'s{often}" if ranks else "nothing"
 
@@ -324,8 +325,8 @@ class Ownership(SteppedView):
             return [f"differs: holds {self._whose(cell)}", f"holds {self._whose(cell)}"]
         if not lacks + often:  # everyone's contributions, but to another position
             return ["differs: other elements", "other elements"]
-        faults = [f"{ranks_listed(often)} repeated"] if often else []
-        faults += [f"lacks {ranks_listed(lacks)}"] if lacks else []
+        faults = [f"{ranks_named(often)} repeated"] if often else []
+        faults += [f"lacks {ranks_named(lacks)}"] if lacks else []
         every = ("" if often else "partial: ") + ", ".join(faults)
         return [f"differs, {every}", every, *faults]
 

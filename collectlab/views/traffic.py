@@ -12,7 +12,8 @@ from collectlab.trace.events import BARRIER, LOAD, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import SteppedView
-from collectlab.views.words import groups, ranks_listed
+from collectlab.views.words import groups
+from collectlab.words import ranks_named
 
 MOST = 16  # ranks that have a row and a column of their own
 MOST_LINES = 64  # of the text that tells ranks apart
@@ -223,7 +224,7 @@ class Traffic(SteppedView):
             lines.append(f"in brackets, and in no sum: own windows, {int(self._own().sum()):,} bytes in all")
         said = [(rank, self._words(rank, done[rank])) for rank in range(self.nranks)]
         for words, ranks in groupby(said, key=lambda item: item[1]):
-            lines.append(f"{ranks_listed([rank for rank, _ in ranks])}: {words}")
+            lines.append(f"{ranks_named([rank for rank, _ in ranks])}: {words}")
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"... and {len(lines) - MOST_LINES} more lines of this kind"]
         return lines

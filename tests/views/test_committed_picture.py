@@ -10,7 +10,7 @@ from PIL import Image
 import collectlab as cl
 from collectlab.kernels import mesh, two_phase
 
-PICTURE = Path(__file__).parents[2] / "pictures" / "kernel-player.png"
+PICTURE = Path(__file__).with_name("kernel-player.png")
 XS = [np.arange(16, dtype=np.float32) + rank for rank in range(4)]
 COMMAND = "python tests/views/test_committed_picture.py"
 

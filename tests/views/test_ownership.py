@@ -272,7 +272,7 @@ def test_more_than_sixteen_ranks_are_aggregated_and_it_says_so():
     view = views.ownership("all_gather", inputs(64, 2))
     words = shown(view.figure())
     assert any("aggregated: 4 ranks a column, 4 chunks a row" in word for word in words)
-    assert "ranks 0–63, each:" in view.text() and "rank 63's" in view.text()
+    assert "ranks 0 to 63, each:" in view.text() and "rank 63's" in view.text()
     got = semantics.all_gather(inputs(64, 2))
     got[9][3] = -1
     words = shown(views.ownership("all_gather", inputs(64, 2), got).figure())
