@@ -154,6 +154,7 @@ def _run_notebook(options):
         notebook,
         timeout=options.timeout,
         record_timing=False,
+        coalesce_streams=True,  # else a busy machine cuts what a cell prints into other pieces
         resources=where,
         extra_arguments=["--log-level=CRITICAL"],  # of the kernel, which else warns of its loopback connection
     )
