@@ -282,7 +282,7 @@ def _on_screen():
         nbformat.write(_notebook(sources), Path(folder, "views.ipynb"))
         tab = browser.Notebook(chromium, served, "views.ipynb")
         tab.run_all(seconds=300)
-        times = [_stepped(tab, tab.cells.nth(place)) for place in range(playing)]  # the page is at rest after the first
+        times = [_stepped(tab, tab.cells.nth(place)) for place in range(playing)]  # then the page is at rest
         for (name, n), took in zip(cells, times, strict=False):
             case, goal = f"step of {name}, {n} x {n}, on screen", f"< {GOALS[n]}"
             yield Row(case, took, "ms", goal, "finished pictures", times[swaps[n]])
