@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import os
-import re
 import runpy
 import secrets
 import sys
@@ -211,15 +210,14 @@ def _to_keep(notebook):
     return notebook
 
 
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
-
-
 def _texts(cell):
+    from collectlab.launcher import report
+
     for output in cell.outputs:
         if output.output_type == "stream":
             yield output.text
         elif output.output_type == "error":
-            yield _COLOUR.sub("", "\n".join(output.traceback)) + "\n"
+            yield "".join(f"{report.plain(line)}\n" for line in "\n".join(output.traceback).split("\n"))
         elif "text/plain" in output.data:  # a live view that came and went has none
             yield output.data["text/plain"] + "\n"
 

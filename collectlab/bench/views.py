@@ -204,8 +204,9 @@ def _saved():
     if path is not None:  # they are in the checkout
         book = nbformat.read(path, as_version=4)
         quiet = ["--log-level=ERROR"]  # of the kernel, which else warns of its loopback connection
-        where = {"metadata": {"path": tempfile.gettempdir()}}
-        nbclient.NotebookClient(book, timeout=120, extra_arguments=quiet, resources=where).execute()
+        with tempfile.TemporaryDirectory() as folder:
+            where = {"metadata": {"path": folder}}
+            nbclient.NotebookClient(book, timeout=120, extra_arguments=quiet, resources=where).execute()
         size = len(nbformat.writes(book).encode()) / 2**20
         yield Row(f"{path.stem}, saved with the state of its widgets", size, "MiB", "< 1.0")
 

@@ -57,7 +57,7 @@ class Machine:
             assert machine.number(client) == 0, words
 
     def shared_memory(self):
-        return os.listdir(f"/proc/{self.first}/root/dev/shm")
+        return os.listdir(os.path.join("/proc", self.first, "root", "dev", "shm"))
 
     def listening(self):
         """{pid: [(address, port) as the kernel writes them]} of the TCP sockets that listen here."""
