@@ -21,12 +21,14 @@ class Phase:
     retained   whole, from step to step
     sharded    this rank's part only
     temporary  whole, or for this rank's samples, and gone before the step ends
+    layer_of   {name of a temporary array that is the whole of one layer: name of the array that the layer is of}
     """
 
     name: str
     retained: dict
     sharded: dict = field(default_factory=dict)
     temporary: dict = field(default_factory=dict)
+    layer_of: dict = field(default_factory=dict)
 
     @property
     def held(self):
@@ -36,7 +38,7 @@ class Phase:
     @property
     def overlaps(self):
         """What is there twice, whole or as a layer's whole, and as this rank's part."""
-        whole = {of.partition(" of the ")[0] for of in (*self.retained, *self.temporary)}
+        whole = {self.layer_of.get(of, of) for of in (*self.retained, *self.temporary)}
         return sorted(self.sharded.keys() & whole)
 
 
@@ -139,19 +141,30 @@ def _sharded_optimizer(s):
 
 
 def _sharded_parameters(s):
-    kept, mine, (hidden, output) = {"samples": s.samples}, s.mine(*s.network.layers), s.layers
+    kept, mine = {"samples": s.samples}, s.mine(*s.network.layers)
     ours = {"parameters": mine, **s.state(mine)}
     more = {**ours, "gradient": mine}
-    layer, last = {"parameters of the output layer": output}, {"gradient of the output layer": output}
-    first = {"gradient of the hidden layer": hidden}
-    yield Phase("forward, hidden layer", kept, ours, {"parameters of the hidden layer": hidden, **s.activations})
-    yield Phase("forward, output layer", kept, ours, {**layer, **s.activations, **s.errors})
-    both = {**layer, **last, **s.activations, **s.errors, **s.hidden_errors}
-    yield Phase("backward, output layer", kept, more, both)
-    yield Phase("reduce-scatter, output layer", kept, more, {**last, **s.hidden_errors})
-    yield Phase("backward, hidden layer", kept, more, {**first, **s.hidden_errors})
-    yield Phase("reduce-scatter, hidden layer", kept, more, first)
-    yield Phase("update", kept, more, s.scratch(mine))
+    tensors, layers = ("parameters", "gradient"), dict(zip(("hidden", "output"), s.layers, strict=True))
+    layer_of = {_named(tensor, layer): tensor for tensor in tensors for layer in layers}
+
+    def whole(tensor, layer):
+        return {_named(tensor, layer): layers[layer]}
+
+    def phase(name, sharded, *temporary):
+        return Phase(name, kept, sharded, {of: n for held in temporary for of, n in held.items()}, layer_of)
+
+    yield phase("forward, hidden layer", ours, whole("parameters", "hidden"), s.activations)
+    yield phase("forward, output layer", ours, whole("parameters", "output"), s.activations, s.errors)
+    both = whole("parameters", "output"), whole("gradient", "output")
+    yield phase("backward, output layer", more, *both, s.activations, s.errors, s.hidden_errors)
+    yield phase("reduce-scatter, output layer", more, whole("gradient", "output"), s.hidden_errors)
+    yield phase("backward, hidden layer", more, whole("gradient", "hidden"), s.hidden_errors)
+    yield phase("reduce-scatter, hidden layer", more, whole("gradient", "hidden"))
+    yield phase("update", more, s.scratch(mine))
+
+
+def _named(tensor, layer):
+    return f"{tensor} of the {layer} layer"
 
 
 _PHASES = {

@@ -85,6 +85,13 @@ def test_a_whole_and_a_part_of_it_overlap_where_one_is_made_from_the_other():
     }
 
 
+def test_what_an_array_is_part_of_is_not_read_out_of_its_name():
+    shard, whole = {"weights": 2}, {"a copy of the weights": 8}
+    assert sharding.Phase("update", {}, shard, whole).overlaps == []
+    assert sharding.Phase("update", {}, shard, whole, {"a copy of the weights": "weights"}).overlaps == ["weights"]
+    assert sharding.Phase("update", {"weights of the first layer": 8}, shard).overlaps == []
+
+
 def test_between_two_phases_lies_what_is_made_in_one_and_used_in_the_next():
     def between(strategy):
         return cl.views.memory_timeline(sharding.plan(task, strategy, 4).phases).between
