@@ -67,6 +67,12 @@ class SideBySide(SteppedView):
             settings = {"step": 0} | settings
         return super().set(**settings)
 
+    def alike(self):
+        """Another view of the same, with settings, players and a widget of its own."""
+        other = super().alike()
+        other.players = tuple(player.alike() for player in self.players)
+        return other
+
     def first_race(self):
         """Go to the step that completes the first race of either; ValueError where neither has one that is known."""
         races = [player.states.race_step for player in self.players]

@@ -12,6 +12,8 @@ import html
 
 from collectlab.views.drawing import Drawing
 
+KEPT = 4  # finished pictures: the one that is shown, the next one, and where one came from
+LOOK = 0.02  # seconds that the kernel leaves the page to show a picture, before it draws the next one
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
 _SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
@@ -31,8 +33,9 @@ class View:
     """One picture that can be changed. `view.set(...)` does what the controls do.
 
     A view gives: `_settings`, a dict name -> value; `_check(settings)`, which returns the settings with what
-    must follow, or raises ValueError; `_paint(drawing, static)`; `text()`; `_controls(widgets)`, a dict of the
-    widgets that change a setting and a list of rows; and `caption()`, one sentence.
+    must follow, or raises ValueError; `_paint(drawing, static)`, for which they alone matter; `text()`;
+    `_controls(widgets)`, a dict of the widgets that change a setting and a list of rows; and `caption()`, one
+    sentence.
     """
 
     WIDTH = 960  # pixels
@@ -142,8 +145,13 @@ class View:
 
     def _button(self, widgets, name, action, hint):
         button = widgets.Button(description=name, tooltip=hint, layout={"width": "auto"})
-        button.on_click(action)
-        self._buttons.append((button, action))
+
+        def act(pressed):
+            action(pressed)
+            self._look_ahead()
+
+        button.on_click(act)
+        self._buttons.append((button, act))
         return button
 
     def _changed(self, change):
@@ -153,6 +161,7 @@ class View:
                 new = int(new)  # number fields give floats, so that a fraction can be refused and is not cut off
             try:
                 self.set(**{change["owner"].collectlab_setting: new})
+                self._look_ahead()
             except ValueError as error:  # the control goes back, and the reason stands where the caption was
                 self._show()
                 said = html.escape(getattr(error, "plain", str(error)))
@@ -167,12 +176,19 @@ class View:
                     control.value = self._settings[name]
         finally:
             self._setting = False
-        self._paint(self._drawing, static=False)
-        caption = self.caption()
+        picture, caption = self._picture(), self.caption()
         with self._image.hold_sync():  # in one message, else the page shows the picture twice
-            self._image.value, self._image.tooltip = self._drawing.png(), caption
+            self._image.value, self._image.tooltip = picture, caption
         self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._say()
+
+    def _picture(self):
+        """The picture that the settings ask for, as PNG: bytes."""
+        self._paint(self._drawing, static=False)
+        return self._drawing.png()
+
+    def _look_ahead(self):
+        """Somebody has used the controls: what can be made ready for the next time, is."""
 
     def _say(self):
         """The picture in words, while that is wanted."""
@@ -194,11 +210,20 @@ class View:
 
 
 class SteppedView(View):
-    """A view whose setting `step` goes from 0 to `last`. Where it plays, a step takes `pace` seconds."""
+    """A view whose setting `step` goes from 0 to `last`. Where it plays, a step takes `pace` seconds.
+
+    Once somebody steps, the picture that is likely asked for next is drawn while the kernel has nothing else to do.
+    """
 
     pace = 0.9
     _at_the_first, _at_the_last = (), ()  # the buttons that then have nowhere to go
     _play = _turn = None  # the button, and which press of it is the present one
+    _ahead = None  # the call that is to draw ahead
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self._finished = {}  # settings -> picture, the one that was used last at the end
+        self._was, self._way = self._settings["step"], 1  # the step that was shown, and which way it goes on
 
     @property
     def last(self):
@@ -215,6 +240,51 @@ class SteppedView(View):
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
             raise ValueError(f"{call}: step is a whole number, 0 to {self.last}, not {step!r}")
         return settings
+
+    def alike(self):
+        """Another view of the same, with settings and a widget of its own."""
+        other = super().alike()
+        other._play = other._turn = other._ahead = None
+        other._finished = {}
+        return other
+
+    # Pictures that are there before they are asked for
+
+    def _picture(self):
+        asked = tuple(self._settings.values())
+        picture = self._finished.pop(asked, None) or super()._picture()
+        self._put_by(asked, picture)
+        return picture
+
+    def _put_by(self, asked, picture):
+        self._finished[asked] = picture
+        if len(self._finished) > KEPT:
+            del self._finished[next(iter(self._finished))]
+
+    def _look_ahead(self):
+        self._stop_looking()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # nobody but a kernel has one
+            return
+        self._ahead = loop.call_later(LOOK, self._draw_ahead)
+
+    def _stop_looking(self):
+        if self._ahead is not None:
+            self._ahead.cancel()
+        self._ahead = None
+
+    def _draw_ahead(self):
+        """Draw the next step in the same direction, and at the end the one that begins anew."""
+        likely = self.alike()
+        step = self._settings["step"] + self._way
+        likely.set(step=step if 0 <= step <= self.last else 0)
+        asked = tuple(likely._settings.values())
+        if asked not in self._finished:
+            likely._paint(self._drawing, static=False)
+            self._put_by(asked, self._drawing.png())
+
+    # The widget
 
     def _step_controls(self, widgets):
         # ipywidgets' sliders and its Play have no name that a screen reader could say
@@ -249,25 +319,32 @@ class SteppedView(View):
             await asyncio.sleep(due - loop.time())
             if self._turn is turn:
                 self.step()
+                self._look_ahead()
         if self._turn is turn:
             self._play.value = False
 
     def _show(self):
+        self._stop_looking()
+        step = self._settings["step"]
+        if step != self._was:
+            self._way, self._was = 1 if step > self._was or not step else -1, step
         if self._inputs["step"].max != self.last:
             self._setting = True
             self._inputs["step"].max, self._setting = self.last, False
         super()._show()
         for button in self._at_the_first:
-            button.disabled = self._settings["step"] == 0
+            button.disabled = step == 0
         for button in self._at_the_last:
-            button.disabled = self._settings["step"] == self.last
+            button.disabled = step == self.last
 
     def close(self):
         """Take the widget off the page, and stop it."""
         if self._play is not None:
             self._play.unobserve_all()
+        self._stop_looking()
         super().close()
         self._play = self._turn = None
+        self._finished.clear()
 
 
 def _close(widget):
