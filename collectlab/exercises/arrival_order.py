@@ -6,7 +6,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake
 
 _M, _A = 8, 3
 
@@ -162,6 +162,16 @@ def _added(y, rank, source, chunk, turn):
     y[: chunk.size] += chunk
 
 
+def _came_in_rank_order(calls, xs):
+    """Whether each rank sent when it had received a chunk of each rank below it; of 2 ranks nothing is said."""
+    received = []
+    for of_rank in calls:
+        names = [call.name.lower() for call in of_rank]
+        sent = [at for at, name in enumerate(names) if name.endswith("send")]
+        received.append(sum(name.endswith("recv") for name in names[: sent[0]]) if sent else -1)
+    return len(xs) > 2 and received == [*range(len(xs))]
+
+
 place_by_rank = ProgramExercise(
     question=(
         "Chunks come with the rank that sent them, in an order that you do not choose. Return everyone's chunks "
@@ -234,6 +244,14 @@ place_by_rank = ProgramExercise(
         name: f"{name} lays chunks out by rank itself. Here they come from `arrivals`, and you place them."
         for name in ("gather", "Gather", "Gatherv")
     },
+    by_calls=(
+        CallMistake(
+            "came in rank order",
+            _came_in_rank_order,
+            "the result is right, but the chunks came in rank order, in which appending is right by luck. Let "
+            "`arrivals` count down again, with a=-1.",
+        ),
+    ),
     ranks=(3, 4, 2),  # on 2 ranks some of these mistakes are alike, and appending is right
 )
 

@@ -32,6 +32,31 @@ class ProgramMistake:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call that a program made on its communicator.
+
+    name  of the blocking form: Allgather for Iallgather
+    sent  a copy of the array that the call was given to read, or None
+    """
+
+    name: str
+    sent: object = None
+
+
+@dataclass(frozen=True)
+class CallMistake:
+    """A program that returns the right results in another way than the question asks for.
+
+    shows    from the Calls of each rank, in their order, and the inputs, to whether it does
+    message  the sentence
+    """
+
+    name: str
+    shows: Callable
+    message: str
+
+
+@dataclass(frozen=True)
 class ProgramExercise:
     """Call it with a function ``program(ctx, x)``: it is run on ranks, and a Verdict comes back.
 
@@ -43,6 +68,7 @@ class ProgramExercise:
     reserved  collective calls that would leave nothing to do: name -> what is said when the program makes it, or
               its form with a request, as Iallreduce of Allreduce
     required  calls out of which the program is to be made: it has to make one of them
+    by_calls  CallMistakes, in the order in which they are tried where the results are right
     ranks     the numbers of ranks it is tried on, one after another
     timeout   seconds after which a run counts as hanging
     """
@@ -54,6 +80,7 @@ class ProgramExercise:
     mistakes: tuple
     reserved: dict
     required: tuple = ()
+    by_calls: tuple = ()
     ranks: tuple = (2, 3, 4)
     timeout: float = 10.0
 
@@ -96,7 +123,7 @@ class ProgramExercise:
                     "kind",
                 )
         if all(map(reading.same, results, expected)):
-            return self._calls({name for _, names in done.results for name in names})
+            return self._called([calls for _, calls in done.results], xs)
         for mistake in self.mistakes:
             if all(map(reading.same, results, mistake.wrong(xs))):
                 return Verdict(False, f"not yet: {before} {mistake.message}", mistake.name)
@@ -107,15 +134,18 @@ class ProgramExercise:
             False, f"not yet: {before} the result is wrong. {given}: {where}. What is expected: {kind}."
         )
 
-    def _calls(self, called):
-        """The verdict on a program whose results are right, from the names of its calls; None when they will do."""
-        called = {_blocking(name) for name in called}
+    def _called(self, calls, xs):
+        """The verdict on a program whose results are right, from the Calls of each rank; None when they will do."""
+        called = {call.name for of_rank in calls for call in of_rank}
         for name in sorted(called & set(self.reserved)):
             return Verdict(False, f"not yet: {self.reserved[name]}", f"calls {name}")
         if self.required and not called & set(self.required):
             name = self.required[0]
             said = f"the result is right, but the program never calls {name}, and it is to be made out of that."
             return Verdict(False, f"not yet: {said}", f"lacks {name}")
+        for mistake in self.by_calls:
+            if mistake.shows(calls, xs):
+                return Verdict(False, f"not yet: {mistake.message}", mistake.name)
         return None
 
 
@@ -205,7 +235,7 @@ _WITH_COUNTS = ("Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
 
 
 class _Noting:
-    """A communicator that notes the names of the calls made on it, and refuses buffers that do not fit.
+    """A communicator that notes the calls made on it, and refuses buffers that do not fit.
 
     MPI is told each array's dtype, and where they differ it fails with a trace of its own, or fills the
     array with something else. So it does where one lies in the other. What collectlab's own collectives
@@ -213,7 +243,7 @@ class _Noting:
     """
 
     def __init__(self, comm):
-        self._comm, self.names = comm, set()
+        self._comm, self.calls = comm, []
 
     def __getattr__(self, name):
         call = getattr(self._comm, name)
@@ -221,14 +251,23 @@ class _Noting:
             return call
 
         def noted(*args, **kwargs):
-            self.names.add(name)
+            self.calls.append(Call(_blocking(name), _sent(args, kwargs)))
             if inspect.currentframe().f_back.f_globals.get("__name__") == _READY_MADE:
-                self.names.add(_READY_MADE)
+                self.calls.append(Call(_READY_MADE))
             if name[0].isupper():
                 _fit_for_mpi(name, [*args[:2], *map(kwargs.get, ("sendbuf", "recvbuf"))])
             return call(*args, **kwargs)
 
         return noted
+
+
+def _sent(args, kwargs):
+    """A copy of the array that a call is given to read: its first one, also where another lies in its place."""
+    for given in (*args[:2], *map(kwargs.get, ("sendbuf", "recvbuf"))):
+        array = given[0] if isinstance(given, list | tuple) and given else given
+        if isinstance(array, np.ndarray):
+            return array.copy()
+    return None
 
 
 def _fit_for_mpi(name, buffers):
@@ -257,9 +296,9 @@ def _fit_for_mpi(name, buffers):
 
 
 def _checked(ctx, program, x):
-    """What the program returns on this rank, and the names of the calls that it made."""
+    """What the program returns on this rank, and the Calls that it made."""
     ctx.comm = comm = _Noting(ctx.comm)
-    return program(ctx, x), comm.names
+    return program(ctx, x), comm.calls
 
 
 def without_times(report):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake
 from collectlab.layout import Partition
 from collectlab.sharding import Adam, Network, Task, mixed_precision, plan
 
@@ -82,6 +82,12 @@ def _of_owner(xs):
     return _START - np.concatenate([x[parts.slice(rank)] for rank, x in enumerate(xs)])
 
 
+def _hands_gradients_round(calls, xs):
+    """Whether elements of the summed gradient are gathered, where the updated parameters are to be."""
+    gathered = [call.sent for of_rank in calls for call in of_rank if call.name in ("Allgather", "Allgatherv")]
+    return any(np.isin(np.abs(sent), sum(xs)).any() for sent in gathered if sent is not None)
+
+
 sharded_step = ProgramExercise(
     "x is this rank's gradient. Sum it over the ranks, update only this rank's slice of params, and hand "
     "the slices round.",
@@ -96,6 +102,14 @@ sharded_step = ProgramExercise(
         "allgather": "allgather moves Python objects. Use Allgatherv, into params.",
     },
     required=("Reduce_scatter", "Reduce_scatter_block"),
+    by_calls=(
+        CallMistake(
+            "everything everywhere",
+            _hands_gradients_round,
+            "the result is right, but the summed gradient was handed round, and every rank has updated all "
+            "parameters. Each rank updates its own slice only, and hands that round.",
+        ),
+    ),
     why="each rank received one block of the gradient and updated one slice, and all have all parameters.",
     mistakes=(
         ProgramMistake(

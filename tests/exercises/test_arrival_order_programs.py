@@ -137,6 +137,33 @@ def library(ctx, x):
     return np.concatenate(ctx.comm.allgather(x))
 
 
+def in_rank_order(place):
+    """The line that is given was changed: a=1 in the place of a=-1."""
+
+    def program(ctx, x):
+        chunks = dict(arrivals(ctx, x, a=1))
+        return np.concatenate([chunks[source] for source in place(chunks)])
+
+    return program
+
+
+@pytest.mark.parametrize("place", (list, sorted))
+def test_chunks_that_come_in_rank_order_show_nothing(place):
+    verdict = place_by_rank(in_rank_order(place))
+    assert not verdict and verdict.mistake == "came in rank order" and "a=-1" in verdict.text
+
+
+def test_all_chunks_may_be_on_their_way_at_once():
+    def program(ctx, x):
+        requests = [ctx.comm.isend((ctx.rank, x), peer) for peer in range(ctx.nranks)]
+        chunks = dict(ctx.comm.recv() for _ in range(ctx.nranks))
+        for request in requests:
+            request.wait()
+        return np.concatenate([chunks[source] for source in range(ctx.nranks)])
+
+    assert place_by_rank(program)
+
+
 def test_a_dict_by_source_is_as_good():
     assert place_by_rank(by_dict)
 

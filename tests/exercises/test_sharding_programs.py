@@ -154,6 +154,15 @@ def step_with_requests(ctx, x):
     return params
 
 
+def step_in_place(ctx, x):
+    params, parts = np.full_like(x, 100_000), Partition.uneven(x.size, ctx.nranks)
+    mine, shard = parts.slice(ctx.rank), np.empty(parts.counts[ctx.rank], x.dtype)
+    ctx.comm.Reduce_scatter(x, shard, recvcounts=parts.counts)
+    params[mine] -= shard
+    ctx.comm.Allgatherv(None, [params, list(parts.counts)])
+    return params
+
+
 def gradients(ctx, x):
     parts = Partition.uneven(x.size, ctx.nranks)
     shard, y = np.empty(parts.counts[ctx.rank], x.dtype), np.empty_like(x)
@@ -177,7 +186,25 @@ def all_reduced(ctx, x):
     return 100_000 - total
 
 
+def everything_everywhere(in_place=False, sign=1):
+    """The line that is given was changed: every rank updates all parameters."""
+
+    def program(ctx, x):
+        params, parts = np.full_like(x, 100_000), Partition.uneven(x.size, ctx.nranks)
+        shard, total = np.empty(parts.counts[ctx.rank], x.dtype), np.zeros_like(x)
+        ctx.comm.Reduce_scatter(x, shard, recvcounts=parts.counts)
+        shard *= sign
+        if in_place:
+            total[parts.slice(ctx.rank)] = shard
+        ctx.comm.Allgatherv(None if in_place else shard, [total, list(parts.counts)])
+        params -= sign * total
+        return params
+
+    return program
+
+
 STEP = {
+    "everything everywhere": everything_everywhere(),
     "not gathered": step(gather=False),
     "own gradient": lambda ctx, x: 100_000 - x,
     "owners' gradients": step(own=True),
@@ -191,6 +218,14 @@ STEP = {
     "calls Allreduce": all_reduced,
     "lacks Reduce_scatter": lambda ctx, x: 100_000 - sum(ctx.comm.bcast(x, root) for root in range(ctx.nranks)),
 }
+
+
+
+@pytest.mark.parametrize("settings", ({"in_place": True}, {"sign": -1}), ids=str)
+def test_gradients_are_not_what_is_handed_round(settings):
+    verdict = sharded_optimizer.sharded_step(everything_everywhere(**settings))
+    assert not verdict and verdict.mistake == "everything everywhere"
+
 
 # notebook 12: the shard of this rank
 
@@ -217,7 +252,7 @@ OWN = {
 
 CASES = (
     (uneven_blocks.equal_blocks, (equal(), the_whole_rounded_up), EQUAL),
-    (sharded_optimizer.sharded_step, (step(), step_with_padding, step_with_requests), STEP),
+    (sharded_optimizer.sharded_step, (step(), step_with_padding, step_with_requests, step_in_place), STEP),
     (restart.own_shard, (shard,), OWN),
 )
 
@@ -237,4 +272,4 @@ def test_wrong_programs_are_recognised_by_what_they_return(exercise, mistake, pr
 
 def test_every_mistake_has_such_a_program():
     for exercise, _, wrong in CASES:
-        assert {mistake.name for mistake in exercise.mistakes} <= set(wrong)
+        assert {mistake.name for mistake in (*exercise.mistakes, *exercise.by_calls)} <= set(wrong)
