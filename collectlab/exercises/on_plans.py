@@ -16,8 +16,8 @@ from collectlab.words import listed
 class PlanFinding:
     """How a plan went wrong, in the first run in which it did.
 
-    kind      "unanswered", "kind" (what is returned cannot be read), "hazard", "wrong", or "alone": nothing is
-              computed while a collective that should go on meanwhile is under way
+    kind      "unanswered", "kind" (what is returned cannot be read), "hazard", "wrong"; or, of a plan that is right
+              otherwise, what the exercise calls it that it falls short of
     nranks, in_order   of that run
     text      the report on it, in lines; "" where there is none
     hazard    the first one
@@ -39,7 +39,8 @@ class PlanExercise:
     question  for the learner
     inputs    from a number of ranks to one array per rank
     expected  from those arrays to the right results, one array per rank
-    overlaps  from what a rank has done to whether something is computed meanwhile, as the question asks
+    falls_short  from what a rank has Done to the kind of finding where it does not overlap as the question asks, or
+                 None; a KernelMistake says each kind
     why       one sentence about a right plan
     mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by the PlanFinding), in the order of trying
     ranks     the numbers of simulated ranks, in the order of trying
@@ -50,7 +51,7 @@ class PlanExercise:
     question: str
     inputs: Callable
     expected: Callable
-    overlaps: Callable
+    falls_short: Callable
     why: str
     mistakes: tuple
     ranks: tuple = (2, 3, 1)
@@ -103,14 +104,13 @@ class PlanExercise:
         xs = self.inputs(finding.nranks)
         where = f"on {finding.nranks} rank{'s' * (finding.nranks != 1)}"
         where += ", with streams," if finding.in_order else ", with requests,"
-        return verdict(finding, where, self.mistakes, xs, _SAID[finding.kind], finding.kind, _same)
+        return verdict(finding, where, self.mistakes, xs, _SAID.get(finding.kind, ""), finding.kind, _same)
 
 
 _SAID = {
     "kind": "what is returned cannot be read.",
     "hazard": "the result is a matter of luck.",
     "wrong": "the result is wrong.",
-    "alone": "all is in order, but nothing is computed while the collective is under way.",
 }
 
 
@@ -156,6 +156,5 @@ def _look(plan, exercise, nranks, xs, in_order):
         kind = reading.expected_kind(expected[rank])
         said = f"rank {rank} returns {reading.shown(run.results[rank])}: {where}. What is expected: {kind}."
         return PlanFinding("wrong", nranks, in_order, said, None, run.results)
-    if not all(map(exercise.overlaps, run.done)):
-        return PlanFinding("alone", nranks, in_order)
-    return None
+    short = next(filter(None, map(exercise.falls_short, run.done)), None)
+    return short and PlanFinding(short, nranks, in_order)

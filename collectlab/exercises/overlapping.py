@@ -143,19 +143,33 @@ def _both_halves(xs):
     return [np.concatenate([total, 2 * total]) / 2] * len(xs)
 
 
-def _meanwhile(done):
-    """Whether something that a collective reads is computed while one that was started before is under way."""
-    under_way, computed = set(), set()
+def _falls_short(done):
+    """None where the first layer's gradient is computed while the second's is reduced; else the kind of finding.
+
+    "alone" where no gradient is computed while one is reduced, "other layer" where they are those of other layers.
+    """
+    under_way, computed, pairs = set(), {}, []  # element -> what was under way when it was computed
     for step in done.steps:
         if isinstance(step, Wait):
             under_way.discard(step.event.operation)
         elif isinstance(step, Operation) and step.kind != COMPUTE:
-            if any((part.name, at) in computed for part in step.reads for at in part.elements):
-                return True
+            meanwhile = (computed.get((part.name, at), ()) for part in step.reads for at in part.elements)
+            pairs += [(earlier, step) for earlier in set().union(*meanwhile)]
             under_way.add(step)
         elif isinstance(step, Operation) and under_way and step.label != START:
-            computed.update((part.name, at) for part in step.writes for at in part.elements)
-    return False
+            computed.update(((part.name, at), {*under_way}) for part in step.writes for at in part.elements)
+    if not pairs:
+        return "alone"
+    (returned,) = done.steps[-1].reads
+    fits = any(_is_of(2, earlier, returned) and _is_of(1, later, returned) for earlier, later in pairs)
+    return None if fits else "other layer"
+
+
+def _is_of(layer, reduction, returned):
+    """Whether the sums of a reduction are of a layer: in its half of what is returned, or in another buffer."""
+    (target,), middle = reduction.writes, returned.start + len(returned) // 2
+    half = target.start < middle if layer == 1 else target.stop > middle
+    return half or target.name != returned.name
 
 
 def _hazard(what, of=None):
@@ -166,7 +180,7 @@ two_buckets = PlanExercise(
     "Reduce the second layer's gradient while the first layer's is computed; then halve all sums, and return them.",
     inputs=lambda nranks: [np.arange(1.0, 4) * 10**rank for rank in range(nranks)],
     expected=_both_halves,
-    overlaps=_meanwhile,
+    falls_short=_falls_short,
     why="each bucket is started as soon as it is computed, and waited for before its sum is used.",
     mistakes=(
         KernelMistake(
@@ -201,6 +215,12 @@ two_buckets = PlanExercise(
             lambda finding: finding.kind == "alone",
             "all is in order, and nothing is computed while a reduction is under way. Start the second layer's "
             "before the first layer's gradient is computed, and wait for it afterwards.",
+        ),
+        KernelMistake(
+            "other layer",
+            lambda finding: finding.kind == "other layer",
+            "all is in order, but it is not the first layer's gradient that is computed while the second layer's is "
+            "reduced. A backward pass comes to the second layer first.",
         ),
         ProgramMistake(
             "not halved", lambda xs: [2 * one for one in _both_halves(xs)], "the sums are right, and not halved."

@@ -86,7 +86,37 @@ def buffers_of_other_names(ctx, x):
     return sums
 
 
-RIGHT = as_asked, on_two_streams, half_by_half, buffers_of_other_names
+def in_four_buckets(ctx, x):
+    h, events = Halves(ctx, x), []
+    for layer in (2, 1):
+        h.back(layer)
+        for part in (slice(0, 1), slice(1, x.size)):
+            events.append(ctx.all_reduce(h.gradients[h.part[layer]][part], h.sums[h.part[layer]][part]))
+    for event in events:
+        event.wait()
+    return h.halve()
+
+
+def by_way_of_others(ctx, x):
+    """The sums are reduced into buffers of their own, and put together at the end."""
+    n = x.size
+    gradients, sums = ([ctx.buffer(f"{of} {k}", np.zeros(n)) for k in (1, 2)] for of in ("gradient", "sum"))
+    both = ctx.buffer("both", np.zeros(2 * n))
+    events = []
+    for layer in (2, 1):
+        ctx.compute(of_layer(layer, x), writes=gradients[layer - 1])
+        events.append(ctx.all_reduce(gradients[layer - 1], sums[layer - 1]))
+
+    def join(first, second, both):
+        both[:n], both[n:] = first / 2, second / 2
+
+    for event in events:
+        event.wait()
+    ctx.compute(join, reads=sums, writes=both)
+    return both
+
+
+RIGHT = as_asked, on_two_streams, half_by_half, buffers_of_other_names, in_four_buckets, by_way_of_others
 
 
 @pytest.mark.parametrize("plan", RIGHT, ids=lambda plan: plan.__name__)
@@ -184,6 +214,30 @@ def halved_meanwhile(ctx, x):
     return h.sums
 
 
+def the_first_layer_first(ctx, x):
+    h = Halves(ctx, x)
+    h.back(1)
+    first = h.reduce(1)
+    h.back(2)
+    for event in (first, h.reduce(2)):
+        event.wait()
+    return h.halve()
+
+
+def within_a_layer(ctx, x):
+    """The second layer's gradient is computed and reduced in two pieces; the first layer's when that is over."""
+    h, events = Halves(ctx, x), []
+    for piece in (slice(0, 1), slice(1, x.size)):
+        gradient, sums = (buffer[h.part[2]][piece] for buffer in (h.gradients, h.sums))
+        ctx.compute(of_layer(2, x[piece]), writes=gradient)
+        events.append(ctx.all_reduce(gradient, sums))
+    for event in events:
+        event.wait()
+    h.back(1)
+    h.reduce(1).wait()
+    return h.halve()
+
+
 def not_halved(ctx, x):
     h = Halves(ctx, x)
     h.back(2)
@@ -255,6 +309,7 @@ WRONG = {
     "given away": (given_away, "Start the reduction of a layer after its gradient"),
     "read too soon": (read_too_soon, "a sum is read before its reduction is complete"),
     "one after the other": (one_after_the_other, "nothing is computed while a reduction is under way"),
+    "other layer": (the_first_layer_first, "A backward pass comes to the second layer first"),
     "not halved": (not_halved, "not halved"),
     "halved twice": (halved_twice, "halved twice"),
     "exchanged": (exchanged, "in each other's place"),
@@ -277,6 +332,7 @@ def test_every_mistake_is_held_against_a_plan():
     assert {mistake.name for mistake in two_buckets.mistakes} == set(WRONG)
     for plan in (all_at_the_end, halved_meanwhile):
         assert two_buckets(plan).mistake == "one after the other"
+    assert two_buckets(within_a_layer).mistake == "other layer"
 
 
 OTHER = [
