@@ -5,6 +5,7 @@ A few kills here; COLLECTLAB_KILLS=200 pytest tests/sharding/test_kills.py for a
 
 import os
 import random
+import select
 import shutil
 import signal
 import time
@@ -40,13 +41,14 @@ def write_on(ctx, folder, step, told):
             shutil.rmtree(os.path.join(folder, f"step-{step - 3:08d}"), ignore_errors=True)
 
 
-def processes(pipe):
+def processes(pipe, run):
     """The process of each rank, once all have said that they have written."""
-    pids = []
-    while len(pids) < NRANKS:
-        with open(pipe) as lines:  # until all who have opened it have closed it
-            pids += [int(line) for line in lines]
-    return pids
+    said = b""
+    while said.count(b"\n") < NRANKS:
+        ready, *_ = select.select([pipe], [], [], 60)
+        assert ready, run.report()
+        said += os.read(pipe.fileno(), 1024)
+    return [int(line) for line in said.split()]
 
 
 def step_of(path):
@@ -54,13 +56,13 @@ def step_of(path):
 
 
 def test_the_last_complete_checkpoint_is_readable_after_a_kill_at_any_moment(tmp_path):
-    rng, step, in_writing, pipe = random.Random(os.urandom(8)), 0, 0, str(tmp_path / "told")
+    rng, step, in_writing, told = random.Random(os.urandom(8)), 0, 0, str(tmp_path / "told")
     folder = str(tmp_path / "checkpoints")
-    os.mkfifo(pipe)
-    with cl.launch(NRANKS, device="cpu") as ranks:
+    os.mkfifo(told)
+    with cl.launch(NRANKS, device="cpu") as ranks, open(told, "r+b", buffering=0) as pipe:
         for kill in range(KILLS):
-            run = ranks.submit(write_on, folder, step, pipe)
-            pids = processes(pipe)
+            run = ranks.submit(write_on, folder, step, told)
+            pids = processes(pipe, run)
             written = step_of(checkpoint.latest(folder))
             time.sleep(rng.uniform(0, WITHIN))  # a random moment is what is tested
             os.kill(rng.choice(pids), signal.SIGKILL)
