@@ -48,14 +48,28 @@ def save(ctx, folder, step, shard, buckets):
     shard    what this rank owns: {name: array of shape (buckets.count(rank),)}
     buckets  the Buckets that say which slices these are
 
-    FileExistsError where the folder has a checkpoint of that step, OSError what the disk refuses.
+    FileExistsError where the folder has a checkpoint of that step, OSError what the disk refuses to one rank, on all
+    of them; the checkpoints before it are then as they were.
     """
     final = os.path.join(os.fspath(folder), f"step-{step:08d}")
     name = _first(ctx, lambda: _begin(final))
-    entry = _write_shard(f"{final}.partial", name, step, ctx.rank, shard, buckets)
+    entry = _together(ctx, lambda: _write_shard(f"{final}.partial", name, step, ctx.rank, shard, buckets))
     entries = ctx.comm.gather((entry, ctx.device))
     _first(ctx, lambda: _finish(final, name, step, entries, buckets))
     return final
+
+
+def _together(ctx, act):
+    """What `act` returns on this rank. Where one rank finds a fault, all raise its OSError or ValueError."""
+    found = error = None
+    try:
+        found = act()
+    except (OSError, ValueError) as caught:
+        error = caught
+    errors = [one for one in ctx.comm.allgather(error) if one is not None]
+    if errors:
+        raise errors[0]
+    return found
 
 
 def _first(ctx, act):
@@ -92,8 +106,11 @@ def _write_shard(partial, name, step, rank, shard, buckets):
         tensors[tensor] = np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.get())
         entry["tensors"][tensor] = {"dtype": str(array.dtype), "checksums": manifests.checksums(tensors[tensor])}
     path = os.path.join(partial, entry["file"])
-    safetensors.numpy.save_file(tensors, path, manifests.header(name, step, buckets.nranks, entry))
-    _to_disk(path)
+    try:
+        safetensors.numpy.save_file(tensors, path, manifests.header(name, step, buckets.nranks, entry))
+        _to_disk(path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise OSError(f"save: {manifests.shown(entry)} cannot be written to {partial}: {error}") from None
     return {**entry, "bytes": os.path.getsize(path)}
 
 
@@ -140,22 +157,18 @@ def load(ctx, folder, buckets):
     Ranks and buckets may be others than when it was written: what a rank owns now is put together from those shards
     that hold it. Each block is checked before it is used. Where one rank finds a fault, all raise CheckpointError.
     """
-    loaded = error = None
-    try:
-        path = folder if _NAME.fullmatch(os.path.basename(os.path.normpath(folder))) else latest(folder)
-        if path is None:
-            raise CheckpointError(f"load: there is no complete checkpoint in {folder}")
-        manifest = manifests.read(path)
-        if manifest["elements"] != buckets.total:
-            has = f"{manifests.name_of(path)} has {manifest['elements']} elements"
-            raise CheckpointError(f"load: {has}, and the model {buckets.total}")
-        loaded = Loaded(manifest["step"], read(path, buckets.slices(ctx.rank), manifest))
-    except (CheckpointError, OSError) as found:
-        error = found
-    errors = [found for found in ctx.comm.allgather(error) if found is not None]
-    if errors:
-        raise errors[0]
-    return loaded
+    return _together(ctx, lambda: _loaded(folder, buckets, ctx.rank))
+
+
+def _loaded(folder, buckets, rank):
+    path = folder if _NAME.fullmatch(os.path.basename(os.path.normpath(folder))) else latest(folder)
+    if path is None:
+        raise CheckpointError(f"load: there is no complete checkpoint in {folder}")
+    manifest = manifests.read(path)
+    if manifest["elements"] != buckets.total:
+        has = f"{manifests.name_of(path)} has {manifest['elements']} elements"
+        raise CheckpointError(f"load: {has}, and the model {buckets.total}")
+    return Loaded(manifest["step"], read(path, buckets.slices(rank), manifest))
 
 
 def reshard(ctx, source, folder, buckets):

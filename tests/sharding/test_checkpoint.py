@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 
 import numpy as np
@@ -366,6 +367,47 @@ def test_a_checkpoint_is_not_written_over(ranks, tmp_path):
     heard = ranks.run(2, again, str(tmp_path))
     assert all("step-00000001 is there already" in text for text in heard)
     assert read(Alone(), str(tmp_path), (10,))[0] == 1
+
+
+def on_a_full_disk(ctx, folder, full, bytes_left):
+    """What the ranks hear when one of them may not write as many bytes as its shard has."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if ctx.rank == full:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, limits[1]))
+    try:
+        return write(ctx, folder, 2, (9000,), {"x": "int64"})
+    except OSError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("full", (0, 2))
+@pytest.mark.parametrize("bytes_left", (0, 10_000))
+def test_a_disk_that_is_full_for_one_rank_is_heard_of_on_all(ranks, tmp_path, full, bytes_left):
+    ranks.run(3, write, str(tmp_path), 1, (10,), DTYPES)
+    said = ranks.run(3, on_a_full_disk, str(tmp_path), full, bytes_left)
+    elements = f"elements {3000 * full}:{3000 * full + 3000}"
+    shard = f"save: the shard of rank {full} (rank-000{full}.safetensors, {elements}) cannot be written to "
+    assert len(set(said)) == 1 and said[0].startswith(shard), said
+    assert "File too large" in said[0] and checkpoint.latest(tmp_path).endswith("step-00000001")
+    assert ranks.run(3, read, str(tmp_path), (10,))[0][0] == 1
+    (path,) = set(ranks.run(3, write, str(tmp_path), 2, (10,), DTYPES))
+    assert path == checkpoint.latest(tmp_path)
+
+
+def with_a_shard_too_long(ctx, folder):
+    buckets = Buckets((6,), ctx.nranks)
+    try:
+        checkpoint.save(ctx, folder, 1, {"x": np.zeros(2 + (ctx.rank == 1))}, buckets)
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_shard_of_another_length_is_refused_on_all_ranks(ranks, tmp_path):
+    said = ranks.run(3, with_a_shard_too_long, str(tmp_path))
+    assert said == ["save: 'x' has shape (3,), and rank 1 owns 2 elements"] * 3
+    assert checkpoint.latest(tmp_path) is None
 
 
 # whatever moment a writer is killed at
