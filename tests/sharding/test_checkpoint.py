@@ -205,6 +205,11 @@ def from_another(path):
     shutil.copy(file_of(again, 2), file_of(path, 2))
 
 
+def manifest_of_another(path):
+    """The manifest of ranks that wrote the same slices at another time."""
+    shutil.copy(write_alone(path.parent / "again", FOUR) / "manifest.json", path)
+
+
 def write_alone(folder, nranks):
     """A checkpoint by ranks that take turns in this process."""
     entries = []
@@ -294,6 +299,7 @@ REFUSED = {
     empty: RANK.format(0, 0, "0:3") + "is cut short: 0 bytes",
     swapped: RANK.format(0, 0, "0:3") + "is another one: its header says rank 1, not 0",
     from_another: RANK.format(2, 2, "6:8") + 'is another one: its header says checkpoint "another-writer-0"',
+    manifest_of_another: RANK.format(0, 0, "0:3") + 'is another one: its header .*, not "another-writer-0"',
     flipped: RANK.format(2, 2, "6:8") + "is damaged: '.*', elements 6:8, has not the checksum",
     no_manifest: "there is no manifest.json, so this is no complete checkpoint",
     half_a_manifest: "manifest.json cannot be read",
@@ -336,6 +342,19 @@ def test_no_flipped_bit_of_a_shard_is_overlooked(copy):
         with pytest.raises(CheckpointError, match=r"rank 1 .*elements 3:6"):
             checkpoint.read(copy, (slice(0, 10),))
         flipped(copy, 1, at)
+    assert checkpoint.read(copy, (slice(3, 4),))["x"] == vector("x", 10)[3]
+
+
+def test_no_flipped_bit_of_the_manifest_is_overlooked(copy):
+    file = copy / "manifest.json"
+    written = file.read_bytes()
+    for at in range(len(written)):
+        data = bytearray(written)
+        data[at] ^= 1 << at % 8
+        file.write_bytes(data)
+        with pytest.raises(CheckpointError, match="step-00000003"):
+            checkpoint.read(copy, (slice(0, 10),))
+    file.write_bytes(written)
     assert checkpoint.read(copy, (slice(3, 4),))["x"] == vector("x", 10)[3]
 
 
