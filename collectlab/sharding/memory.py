@@ -1,10 +1,10 @@
 """The memory plan of a training step: what a rank holds in each phase, and how much of it is a part of a whole.
 
-A plan lists the arrays of the programs in `strategies`. The figure of a phase is what is alive in it, all together; the
-peak is the largest of the whole step.
+A plan lists the arrays of the programs in `strategies`. The figure of a phase is what is alive in it, all together;
+the peak is the largest of the whole step.
 
-In no plan is what the MPI library takes for itself, nor what NumPy and Python do: less than 100 KB, most of it the 8,192
-elements that NumPy buffers when a bias is added to all rows. A step that holds 2 MB or more is planned within 5 %.
+In no plan is what the MPI library takes for itself, nor what NumPy and Python do: less than 100 KB, most of it the
+8,192 elements that NumPy buffers when a bias is added to all rows. A step that holds 2 MB is planned within 5 %.
 """
 
 from dataclasses import dataclass, field
