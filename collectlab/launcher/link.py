@@ -31,7 +31,7 @@ class Link:
         with theirs:
             self.process = subprocess.Popen(
                 command, stdin=theirs, stdout=self._complaints, stderr=self._complaints,
-                env=environment, start_new_session=True,
+                env=environment, start_new_session=True, cwd=_somewhere(),
             )  # fmt: skip
 
     def __del__(self):
@@ -75,6 +75,14 @@ class Link:
         return os.pread(self._complaints, 1 << 14, 0).decode(errors="replace")
 
 
+def _somewhere():
+    """None, or another folder than the present one, where that has been removed: Open MPI does not start there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
 def listen(link, ranks):
     """Hand the messages of `link` to what the weak reference `ranks` refers to, as long as that is there."""
     last = None
@@ -83,7 +91,7 @@ def listen(link, ranks):
             if message["op"] == "gone":
                 last = message
             elif (there := ranks()) is not None:
-                there._take(message)
+                there._take(link, message)
                 del there
     finally:
         if (there := ranks()) is not None:

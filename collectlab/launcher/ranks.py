@@ -72,7 +72,8 @@ class Ranks:
         self._address = sites.address(self.site)
         self.places = None
         self.note = None  # what there is to say about a start that takes long: str
-        self._changed = threading.Condition()  # notified after each message; guards what follows
+        self._bells = []  # one for each wait for a change
+        self._lock = threading.RLock()  # guards what follows
         self._link = self._last = self._looks = None
         self._asked = self._glances = None  # the link on which a glance is under way; the last answer
         self._calm = 0  # how often the supervisor has said that there was nothing to interrupt
@@ -99,7 +100,7 @@ class Ranks:
 
     def _ensure(self):
         """The link to a supervisor that has been told to start the ranks; it answers later."""
-        with self._changed:
+        with self._lock:
             if self._link is None:
                 self.places = None
                 new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
@@ -117,16 +118,20 @@ class Ranks:
                     "host": self.site.host, "daemons": self.site.daemons, "leaves": self._leaves,
                     "launcher": os.path.basename(self._command[0]),
                 }  # fmt: skip
-                new.tell(
-                    op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
-                    path=_search_path(self.site), site=site,
-                    cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
-                    notebook=os.getpid(), queue=queue, hints=self.site.hints,
-                    other_hosts={"address": self._address, "key": key} if key else None,
-                )  # fmt: skip
-                weakref.finalize(self, new.cut).atexit = False
-                threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
-                self._link = new
+                try:
+                    new.tell(
+                        op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
+                        path=_search_path(self.site), site=site,
+                        cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
+                        notebook=os.getpid(), queue=queue, hints=self.site.hints,
+                        other_hosts={"address": self._address, "key": key} if key else None,
+                    )  # fmt: skip
+                    weakref.finalize(self, new.cut).atexit = False
+                    threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
+                    self._link = new
+                except BaseException:  # interrupted: what has been started ends, and nobody waits for it
+                    new.cut()
+                    raise
             return self._link
 
     def interrupt(self):
@@ -147,9 +152,14 @@ class Ranks:
                 there.process.kill()
                 self._wait_for(lambda: self._link is not there, None)
         except BaseException as error:
-            in_one_line(error, "interrupted while the ranks were being stopped; they end all the same")
             there.cut()  # interrupted again: the supervisor, alone, ends the ranks
+            in_one_line(error, "interrupted while the ranks were being stopped; they end all the same")
             raise
+
+    def _hang_up(self):
+        """Let the supervisor end the ranks, without waiting for it."""
+        if (there := self._link) is not None:
+            there.cut()
 
     def __enter__(self):
         return self
@@ -214,7 +224,7 @@ class Ranks:
     def _send_run(self, found):
         key = os.path.basename(found.path)
         try:
-            with self._changed:
+            with self._lock:
                 there = self._ensure()
                 found.spec["tag"] = there.tag
                 rundir.write_json(os.path.join(found.path, "spec.json"), found.spec)
@@ -232,15 +242,36 @@ class Ranks:
     # the supervisor
 
     def _wait_for(self, happened, timeout):
-        """Wait for the listener to make `happened` true; whether it did within `timeout` seconds."""
-        with self._changed:
-            return self._changed.wait_for(happened, timeout)
+        """Wait for the listener to make `happened` true; whether it did within `timeout` seconds.
+
+        An interrupt may come at any moment: a threading.Condition would then keep its lock, or lose it.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            bell = threading.Lock()
+            bell.acquire()
+            with self._lock:
+                if happened():
+                    return True
+                self._bells.append(bell)
+            if not bell.acquire(timeout=-1 if end is None else max(0.0, end - time.monotonic())):
+                with self._lock:
+                    self._bells = [other for other in self._bells if other is not bell]
+                    return happened()
+
+    def _ring(self):
+        """Let those who wait look again."""
+        with self._lock:
+            while self._bells:
+                self._bells.pop().release()
 
     # what the listener does
 
-    def _take(self, message):
+    def _take(self, there, message):
         op = message.pop("op")
-        with self._changed:
+        with self._lock:
+            if self._link is not there:
+                return  # a start that was interrupted
             if op == "ready":
                 self.places, self.note = message["places"], None
             elif op == "done":
@@ -257,11 +288,15 @@ class Ranks:
                 self.note = message["text"]
             elif op == "calm":
                 self._calm += 1
-            self._changed.notify_all()
+            self._ring()
 
     def _bury(self, there, last):
         """The supervisor has gone, with the message `last` or, when it was killed, without."""
-        with self._changed:
+        with self._lock:
+            if self._link is not there:
+                if last is None:
+                    sweep.kill(there.tag, since=there.started)
+                return
             crossed, killed = {}, last is None
             try:
                 if killed:
@@ -285,28 +320,30 @@ class Ranks:
                         self._send_run(found)
                     except OSError:
                         found._end(ended_by({"kind": "not started"}, self.nranks, "not started"))
-                self._changed.notify_all()
+                self._ring()
 
     def _look(self, found):
         """Where the ranks of a run are that goes on, or None."""
-        with self._changed:
+        with self._lock:
             self._looks, there = None, self._link
             if there is None:
                 return None
             there.tell(op="look", id=os.path.basename(found.path))
-            self._changed.wait_for(lambda: self._looks is not None or found._final is not None, 2.0)
-            return self._looks and self._looks["ranks"]
+        self._wait_for(lambda: self._looks is not None or found._final is not None, 2.0)
+        looks = self._looks
+        return looks and looks["ranks"]
 
     def _glance(self):
         """What the supervisor says of the present run, or None where it does not answer in 0.3 s."""
-        with self._changed:
+        with self._lock:
             there = self._link
             if there is None:
                 return None
             if self._asked is not there:  # one that is slow is not asked again before it has answered
-                self._asked, self._glances = there, None
                 there.tell(op="glance")
-            self._changed.wait_for(lambda: self._asked is not there or self._link is not there, 0.3)
+                self._asked, self._glances = there, None
+        self._wait_for(lambda: self._asked is not there or self._link is not there, 0.3)
+        with self._lock:
             return self._glances if self._asked is None else None
 
     def _why(self):

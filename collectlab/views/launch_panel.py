@@ -228,8 +228,7 @@ class LaunchPanel(Living):
             super().close()
             self._follower = self._start = self._stop = self._head = self._table = None
         if self.ranks is not None:
-            with self.ranks._changed:
-                self.ranks._changed.notify_all()  # the thread that waits for a change of their state goes
+            self.ranks._ring()  # the thread that waits for a change of their state goes
 
 
 def _devices(places):

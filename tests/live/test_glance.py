@@ -246,9 +246,8 @@ def test_what_a_slow_start_waits_for_is_said(gate, tmp_path, monkeypatch, capsys
         wait_for(lambda: ranks.status == "starting")
         run = ranks.submit(lambda ctx: ctx.rank)
         for place in ("third", "second"):
-            with ranks._changed:  # as the listener does with what the supervisor tells
-                ranks.note = f"{place} in the queue"
-                ranks._changed.notify_all()
+            ranks.note = f"{place} in the queue"  # as the listener does with what the supervisor tells
+            ranks._ring()
             wait_for(lambda place=place: said.append(capsys.readouterr().err) or place in "".join(said))
             assert run.glance().headline == f"<lambda> on 1 rank is starting: {place} in the queue"
         gate.open(1)
