@@ -81,9 +81,13 @@ class Run:
                 while self._state() is None and (end is None or time.monotonic() < end):
                     time.sleep(0.02)  # another process runs it, which sends this one nothing
         except KeyboardInterrupt as error:
-            in_one_line(error, f"{self.spec['program']} was interrupted; its report stands above")
-            if ranks is not None:
-                ranks.interrupt()
+            try:
+                in_one_line(error, f"{self.spec['program']} was interrupted; its report stands above")
+                if ranks is not None:
+                    ranks.interrupt()
+            finally:
+                if ranks is not None and self._final is None:  # interrupted once more
+                    ranks._hang_up()
             self._tell()
             raise
         self._tell()
