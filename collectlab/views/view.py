@@ -12,8 +12,9 @@ import html
 
 from collectlab.views.drawing import Drawing
 
-KEPT = 4  # finished pictures: the one that is shown, the next one, and where one came from
-LOOK = 0.02  # seconds that the kernel leaves the page to show a picture, before it draws the next one
+AHEAD = 2  # steps that are drawn before somebody asks for them: a double click is two
+KEPT = AHEAD + 3  # finished pictures: also the one that is shown, and the two before it
+LOOK = 0.02  # seconds that the kernel leaves the page to show a picture, before it draws the next ones
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
 _SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
@@ -168,7 +169,11 @@ class View:
                 self._caption.value = _SAID.format("role='alert'", f"<b>Not accepted.</b> {said}")
 
     def _show(self):
-        """Bring controls, picture and words in line with the settings."""
+        """Bring picture, controls and words in line with the settings; the picture, which takes longest, first."""
+        picture, caption = self._picture(), self.caption()
+        with self._image.hold_sync():  # in one message, else the page shows the picture twice
+            self._image.value, self._image.tooltip = picture, caption
+        self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._setting = True
         try:
             for name, control in self._inputs.items():
@@ -176,10 +181,6 @@ class View:
                     control.value = self._settings[name]
         finally:
             self._setting = False
-        picture, caption = self._picture(), self.caption()
-        with self._image.hold_sync():  # in one message, else the page shows the picture twice
-            self._image.value, self._image.tooltip = picture, caption
-        self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._say()
 
     def _picture(self):
@@ -212,7 +213,7 @@ class View:
 class SteppedView(View):
     """A view whose setting `step` goes from 0 to `last`. Where it plays, a step takes `pace` seconds.
 
-    Once somebody steps, the picture that is likely asked for next is drawn while the kernel has nothing else to do.
+    Once somebody steps, the pictures that are likely asked for next are drawn while the kernel has nothing to do.
     """
 
     pace = 0.9
@@ -262,12 +263,15 @@ class SteppedView(View):
             del self._finished[next(iter(self._finished))]
 
     def _look_ahead(self):
+        self._draw_after(LOOK)
+
+    def _draw_after(self, seconds):
         self._stop_looking()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # nobody but a kernel has one
             return
-        self._ahead = loop.call_later(LOOK, self._draw_ahead)
+        self._ahead = loop.call_later(seconds, self._draw_ahead)
 
     def _stop_looking(self):
         if self._ahead is not None:
@@ -275,14 +279,16 @@ class SteppedView(View):
         self._ahead = None
 
     def _draw_ahead(self):
-        """Draw the next step in the same direction, and at the end the one that begins anew."""
-        likely = self.alike()
-        step = self._settings["step"] + self._way
-        likely.set(step=step if 0 <= step <= self.last else 0)
-        asked = tuple(likely._settings.values())
-        if asked not in self._finished:
-            likely._paint(self._drawing, static=False)
-            self._put_by(asked, self._drawing.png())
+        """Draw one of the next steps in the same direction; after the last one comes the first."""
+        likely = self.alike()  # so that this view never says anything else than what it shows
+        for n in range(1, AHEAD + 1):
+            step = self._was + n * self._way
+            likely.set(step=step if 0 <= step <= self.last else 0)
+            asked = tuple(likely._settings.values())
+            if asked not in self._finished:
+                likely._paint(self._drawing, static=False)
+                self._put_by(asked, self._drawing.png())
+                return self._draw_after(0)  # what has been asked for meanwhile goes before
 
     # The widget
 
@@ -316,10 +322,10 @@ class SteppedView(View):
         due = loop.time()
         while self._turn is turn and self._settings["step"] < self.last:
             due = max(due + self.pace, loop.time())
+            self._draw_ahead()
             await asyncio.sleep(due - loop.time())
             if self._turn is turn:
                 self.step()
-                self._look_ahead()
         if self._turn is turn:
             self._play.value = False
 

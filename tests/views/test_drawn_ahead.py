@@ -49,8 +49,9 @@ class Used:
 
 
 async def rest():
-    """Let the event loop do what is due."""
-    await asyncio.sleep(1e-9)
+    """Let the event loop do what is due, and what is due then."""
+    for _ in range(module.AHEAD + 1):
+        await asyncio.sleep(1e-9)
 
 
 @pytest.fixture
@@ -92,22 +93,35 @@ def test_a_step_shows_what_was_drawn_ahead_and_words_and_picture_agree(used, nam
 def test_the_way_one_goes_is_the_way_that_is_drawn(used):
     it = used("kernel player")
     it.pressed("Step")
-    assert it.drawn == [1, 2]
+    assert it.drawn == [1, 2, 3]
     it.view.set(step=9)
     it.drawn.clear()
     it.pressed("Back", "Back")
-    assert it.drawn == [8, 7, 6]
+    assert it.drawn == [8, 7, 6, 5]
     it.drawn.clear()
     it.pressed("Reset")
-    assert it.drawn == [0, 1]
+    assert it.drawn == [0, 1, 2]
+
+
+def test_both_steps_of_a_double_click_are_there(used):
+    it = used("kernel player")
+    it.pressed("Step")
+
+    async def double_click():
+        return it.press("Step") + it.press("Step")
+
+    assert asyncio.run(double_click()) == []
+    assert it.view.settings["step"] == 3 and it.agrees()
 
 
 def test_at_the_last_state_the_first_is_drawn(used):
     it = used("kernel player")
-    it.view.set(step=it.view.last - 1)
-    it.pressed("Step")
+    last = it.view.last
+    for step in range(last):
+        it.view.set(step=step)
     it.drawn.clear()
-    assert it.pressed("Reset") == []
+    assert it.pressed("Step", "Reset") == [last]
+    assert it.drawn == [last, 0, 1, 2]
     assert it.agrees()
 
 
@@ -162,21 +176,21 @@ def test_nothing_is_drawn_ahead_for_a_view_that_was_changed_or_closed(used):
         await rest()
 
     asyncio.run(change())
-    assert it.drawn == [1, 7, 8] and it.view._finished == {}
+    assert it.drawn == [1, 7, 8] and it.view._ahead is None and it.view._finished == {}
     it.view.widget()
     assert it.drawn == [1, 7, 8, 8]
 
 
-def test_a_press_before_the_next_picture_is_there_draws_it_once(used):
+def test_presses_that_come_too_early_draw_each_picture_once(used):
     it = used("kernel player")
 
-    async def twice():
-        it.press("Step")
-        it.press("Step")
+    async def thrice():
+        for _ in range(3):
+            it.press("Step")
         await rest()
 
-    asyncio.run(twice())
-    assert it.drawn == [1, 2, 3]
+    asyncio.run(thrice())
+    assert it.drawn == [1, 2, 3, 4, 5]
 
 
 @EVERY_STEPPED_VIEW
@@ -196,7 +210,7 @@ def test_what_is_drawn_ahead_leaves_the_view_as_it_is(used):
         it.press("Step")
         said = it.view.text()
         await rest()
-        assert it.drawn == [1, 2] and it.view.text() == said
+        assert it.drawn == [1, 2, 3] and it.view.text() == said
 
     asyncio.run(step())
     assert [player.settings["step"] for player in it.view.players] == [step + 1 for step in states]

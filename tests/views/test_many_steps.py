@@ -1,5 +1,6 @@
 """A view that is stepped a thousand times keeps what it is made of: widgets, artists and memory stay bounded."""
 
+import asyncio
 import gc
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
 from collectlab.trace import Event, Trace
+from collectlab.views import view as module
 
 XS = [np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])]
 PAGE = 4096  # bytes, at least
@@ -131,6 +133,29 @@ def test_a_thousand_steps_leave_nothing_behind(start, picture):
     assert view._drawing.figure.findobj() == artists
     assert picture(widget) in pictures
     view.close()
+
+
+def test_a_thousand_presses_leave_nothing_behind_of_what_was_drawn_ahead(monkeypatch):
+    monkeypatch.setattr(module, "LOOK", 0)
+    view, loop = step_kernel_player()[0], asyncio.new_event_loop()
+    view.widget()
+    (go_on,), (reset, _) = view._at_the_last, view._at_the_first
+
+    async def press(n):
+        (reset if view.settings["step"] == view.last else go_on).click()
+        await asyncio.sleep(1e-9)
+
+    def step(n):
+        loop.run_until_complete(press(n))
+
+    for n in range(200):
+        step(n)
+    made, artists = widgets(), view._drawing.figure.findobj()
+    assert not grows(step, 800)
+    assert widgets() == made
+    assert view._drawing.figure.findobj() == artists
+    view.close()
+    loop.close()
 
 
 @EVERY_VIEW
