@@ -125,6 +125,13 @@ def missing(name):
     return NEEDS[name].probe()
 
 
+@pytest.fixture(params=["local", pytest.param("openmpi", marks=pytest.mark.needs("Open MPI"))])
+def each_site(request, monkeypatch):
+    """Ranks of MPICH, then of Open MPI, where a program names no site; also in the processes that a test starts."""
+    monkeypatch.setenv("COLLECTLAB_SITE", request.param)
+    return request.param
+
+
 LEFT_OUT = pytest.StashKey[dict[tuple[str, str], list[str]]]()
 
 

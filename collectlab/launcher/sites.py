@@ -19,7 +19,8 @@
     [hopeless]   reasons for which a job waits that will never run, with what to do about each
     [hints]      words of the launcher when it starts nothing, with what to do about each
     keep         prefixes of inherited variables that this launcher itself reads, such as "SLURM_"
-    [variables]  set for the ranks, unless the user has set them
+    [variables]  set for the ranks, unless the user has set them; those that begin as an outer launcher's (OMPI_, ...)
+                 are taken from the user where `keep` names them
 
 $VARIABLES are filled in in command, python and hosts.
 The variable COLLECTLAB_SITES names a folder with more of them, which come first. COLLECTLAB_SITE names the site that
@@ -250,7 +251,7 @@ def command(site, nranks, arguments):
 
 def environment(site, extra):
     """The environment of the ranks: this process's, less what would confuse them, one BLAS thread a rank."""
-    own = (*site.keep, *site.variables)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OUTER) or k.startswith(own)}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OUTER) or k.startswith(site.keep)}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**threads, **site.variables, **kept, **extra}
+    home = {"HOME": os.path.expanduser("~")}  # Open MPI does not start without one
+    return {**threads, **home, **site.variables, **kept, **extra}

@@ -4,7 +4,9 @@ Process groups and sessions do not hold a gang together (Hydra gives each rank a
 program may start processes itself); an inherited environment variable does.
 """
 
+import json
 import os
+import re
 import signal
 import time
 
@@ -52,6 +54,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     files, end = set(), time.monotonic() + within
     while left := tagged(tag, spare):
         files = files.union(*map(shared_memory, left))  # of all, as one's death may be another's
+        leaves = [*leaves, *(path for pid in left for path in _leaves_of(pid))]
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -67,6 +70,17 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
 
         shutil.rmtree(path, ignore_errors=True)
     return []
+
+
+def _leaves_of(pid):
+    """What a killed launcher leaves behind that a program on the ranks has started, in ranks of its own."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            control = re.search(rb"(?:\A|\0)COLLECTLAB_CONTROL=([^\0]*)", f.read())
+        leaves = json.loads(control[1])["leaves"] if control else ()
+        return [path.replace("{pid}", str(pid)) for path in leaves if "{pid}" in path]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []  # it has ended, or the variable is not ours
 
 
 def abandoned(since):

@@ -13,13 +13,6 @@ def _shared_memory():
     return {name for name in os.listdir("/dev/shm") if name.startswith(kinds)}
 
 
-@pytest.fixture(params=["local", pytest.param("openmpi", marks=pytest.mark.needs("Open MPI"))])
-def each_site(request, monkeypatch):
-    """Ranks of MPICH, then of Open MPI, where a program names no site; also in the processes that a test starts."""
-    monkeypatch.setenv("COLLECTLAB_SITE", request.param)
-    return request.param
-
-
 @pytest.fixture(autouse=True)
 def mark(tmp_path, monkeypatch):
     """Runs go to tmp_path/runs, temporary files to tmp_path/tmp; afterwards nothing else is left."""

@@ -52,6 +52,14 @@ def test_what_an_outer_launcher_left_is_dropped_unless_the_site_keeps_it(folder,
     assert kept["SLURM_JOB_ID"] == "7" and "PMI_RANK" not in kept
 
 
+def test_a_sites_variable_that_an_outer_launcher_sets_too_is_the_sites_unless_it_keeps_it(folder, monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_btl", "of-the-cluster")
+    folder("mine", LOCAL + '[variables]\nOMPI_MCA_btl = "self"\n')
+    assert sites.environment(sites.find("mine"), {})["OMPI_MCA_btl"] == "self"
+    folder("keeps", LOCAL + 'keep = ["OMPI_MCA_"]\n[variables]\nOMPI_MCA_btl = "self"\n')
+    assert sites.environment(sites.find("keeps"), {})["OMPI_MCA_btl"] == "of-the-cluster"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     (

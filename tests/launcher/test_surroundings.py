@@ -50,7 +50,7 @@ CONFUSING = {
 
 
 @pytest.mark.parametrize("case", CONFUSING)
-def test_inherited_variables_do_not_confuse_the_ranks(case, monkeypatch):
+def test_inherited_variables_do_not_confuse_the_ranks(case, monkeypatch, each_site):
     for name, value in CONFUSING[case].items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     run = cl.run(fine, ranks=3, device="cpu", timeout=20)
@@ -91,7 +91,7 @@ def test_more_ranks_than_cores(each_site):
     assert run.results == [n * (n - 1) // 2] * n and run.rank_map.nranks == n
 
 
-def test_programs_without_a_file():
+def test_programs_without_a_file(each_site):
     for command, text in (["-c", PROGRAM], None), (["-"], PROGRAM):
         assert said_by([sys.executable, *command], input=text) == "[3, 3, 3] \n"
 
@@ -108,7 +108,7 @@ def test_under_mpiexec_and_inside_a_rank():
     assert cl.run(outer, ranks=2, device="cpu").results == [[1, 1], [1, 1]]
 
 
-def test_ranks_of_a_rank_end_with_it(mark):
+def test_ranks_of_a_rank_end_with_it(mark, each_site):
     def outer(ctx):
         import collectlab
 
@@ -118,7 +118,7 @@ def test_ranks_of_a_rank_end_with_it(mark):
     mark.gone()
 
 
-def test_the_working_directory_was_deleted(tmp_path):
+def test_the_working_directory_was_deleted(tmp_path, each_site):
     gone = tmp_path / "gone"
     gone.mkdir()
     code = f"import os; os.rmdir({str(gone)!r})\n" + PROGRAM
@@ -174,7 +174,7 @@ def test_a_full_disk_raises_and_leaves_nothing(broken, monkeypatch, tmp_path, ma
 
 
 @pytest.mark.needs("mounts")
-def test_a_really_full_disk_is_told(tmp_path):
+def test_a_really_full_disk_is_told(tmp_path, each_site):
     (tmp_path / "disk").mkdir()
     code = """
 import os, numpy as np, collectlab as cl

@@ -7,12 +7,14 @@ import sys
 import weakref
 from dataclasses import replace
 
+import cloudpickle
 import pytest
 
 import collectlab as cl
 from collectlab.views import live
 from collectlab.views.live import on_page, table
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 MARKUP = "<script>alert(1)</script> & $x^2$"
 
 
@@ -25,7 +27,7 @@ def held(ctx, gate, text="at the gate"):
 
 
 @pytest.fixture
-def ranks():
+def ranks(each_site):
     with cl.launch(2, device="cpu") as found:
         yield found
 

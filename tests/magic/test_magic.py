@@ -11,12 +11,14 @@ import collectlab  # noqa: F401
 from collectlab.magic import CellFailed
 
 
-@pytest.fixture(scope="module")
-def shell():
-    """An IPython shell with the extension; its ranks are stopped at the end."""
+@pytest.fixture(scope="module", params=["local", pytest.param("openmpi", marks=pytest.mark.needs("Open MPI"))])
+def shell(request):
+    """An IPython shell with the extension, with ranks of MPICH, then of Open MPI; they are stopped at the end."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "collectlab")
-    yield shell
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLLECTLAB_SITE", request.param)
+        yield shell
     shell.run_line_magic("ranks", "stop")
     InteractiveShell.clear_instance()
 
@@ -137,6 +139,7 @@ def test_what_was_printed_before_a_failure_is_shown(cell, shell, capsys):
 
 
 def test_a_cell_that_takes_too_long_is_ended(cell):
+    cell("rank")  # the ranks are there
     with pytest.raises(CellFailed, match=r"the cell was not done after 0\.5 s") as failed:
         cell("if rank == 1:\n    comm.recv(source=0, tag=9)", "--timeout 0.5")
     assert "rank 1 was waiting in recv" in failed.value.details
