@@ -16,7 +16,10 @@ IN_PLACE = None  # mpi4py takes None for MPI.IN_PLACE
 
 
 def identity(op, dtype):
-    """The value that changes no result of `op`: 0 for sum, 1 for prod, the largest for min, the smallest for max."""
+    """The value that changes no result of `op`: 0 for sum, 1 for prod, the largest for min, the smallest for max.
+
+    A scalar of that dtype. TypeError where min and max have none, among complex numbers.
+    """
     dtype = np.dtype(dtype)
     if op not in _MPI_OP:
         raise ValueError(f"identity(op={op!r}): one of {', '.join(_MPI_OP)} is accepted")
@@ -24,6 +27,8 @@ def identity(op, dtype):
         return dtype.type(op == "prod")
     if dtype.kind == "f":
         return dtype.type(np.inf if op == "min" else -np.inf)
+    if dtype.kind == "b":
+        return dtype.type(op == "min")
     if dtype.kind not in "iu":
         raise TypeError(f"identity(op={op!r}, dtype={dtype}): {op} has no identity among {dtype}")
     return dtype.type(np.iinfo(dtype).max if op == "min" else np.iinfo(dtype).min)

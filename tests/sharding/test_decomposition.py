@@ -5,11 +5,11 @@ import pytest
 
 import collectlab as cl
 from collectlab.layout import Partition
-from collectlab.sharding import collectives
+from collectlab.sharding import collectives, manifest
 
 RANKS = (1, 2, 3, 4, 5)
 OPS = ("sum", "prod", "min", "max")
-DTYPES = ("int32", "int64", "uint8", "float32", "float64")
+DTYPES = ("int8", "int32", "int64", "uint8", "float16", "float32", "float64")
 
 
 def partitions(nranks):
@@ -44,7 +44,7 @@ def test_reduce_scatter_then_all_gather_is_an_all_reduce_of_the_data(nranks):
     cases = [
         (partition, op, vectors(nranks, partition, dtype, op))
         for partition in partitions(nranks)
-        for op, dtype in [*((op, "int64") for op in OPS), *(("max", dtype) for dtype in DTYPES)]
+        for op, dtype in [*((op, "int64") for op in OPS), *((op, dtype) for dtype in DTYPES for op in ("min", "max"))]
     ]
     run = cl.run(each, cases, ranks=nranks, device="cpu")
     assert run.ok, run.report()
@@ -65,6 +65,31 @@ def test_padding_is_what_changes_no_result(op, dtype):
     info = np.iinfo(dtype) if value.dtype.kind in "iu" else np.finfo(dtype)
     for x in np.array([info.min, 0, 1, 3, info.max], dtype):
         assert cl.semantics.OPS[op](x, value) == x
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_identities_among_truth_values(op):
+    value = collectives.identity(op, "bool")
+    assert value.dtype == bool and [cl.semantics.OPS[op](x, value) for x in (False, True)] == [False, True]
+
+
+def with_padding_that_is_none(ctx, xs, partition):
+    """A block and the whole, where the padding is filled with what would be seen in every result."""
+    collectives.identity = lambda op, dtype: np.dtype(dtype).type(np.nan)
+    block = collectives.reduce_scatter(ctx, xs[ctx.rank], partition)
+    return block, collectives.all_gather(ctx, block, partition), manifest.checksums(block)
+
+
+@pytest.mark.parametrize("total", (2, 9, 12))
+def test_padding_reaches_no_result_and_no_checksum_whatever_it_is(total):
+    partition = Partition.padded(total, 4, multiple=4)
+    xs = [np.arange(float(total)) * 10**rank for rank in range(4)]
+    run = cl.run(with_padding_that_is_none, xs, partition, ranks=4, device="cpu")
+    assert run.ok and partition.padding > 0
+    blocks = cl.semantics.reduce_scatter_v(xs, partition.data_counts)
+    for (block, whole, sums), want in zip(run.results, blocks, strict=True):
+        assert block.tolist() == want.tolist() and sums == manifest.checksums(want)
+        assert whole.tolist() == sum(xs).tolist()
 
 
 def test_a_padded_vector_is_the_data_and_the_identity():
