@@ -298,8 +298,8 @@ def _on_screen():
         floor = {n: _stepped(tab, tab.cells.nth(place)) for n, place in swaps.items()}
         for place, (name, n) in enumerate(cells):
             cell, finished = tab.cells.nth(place), ("finished pictures", floor[n])
-            for case, took in (("step", _stepped(tab, cell)), ("second step of a double click", _twice(tab, cell))):
-                yield Row(f"{case}, {name}, {n} x {n}, on screen", took, "ms", f"< {GOALS[n]}", *finished)
+            for how, took in (("", _stepped(tab, cell)), (", second of a double click", _twice(tab, cell))):
+                yield Row(f"step of {name}, {n} x {n}, on screen{how}", took, "ms", f"< {GOALS[n]}", *finished)
         rate = _played(tab, tab.cells.nth(playing))
         yield Row(f"Play of kernel player, 8 x 8, asked for {1 / PACE:.0f}", rate, "frames/s", ">= 10.0")
         opened = _opened(tab, tab.cells.nth(playing + 2))
