@@ -60,7 +60,12 @@ def open_mpi():
     """The MPI of site "openmpi", where one is named."""
     if not os.environ.get("COLLECTLAB_OPENMPI"):
         return Finding("Open MPI", OK, "none named in COLLECTLAB_OPENMPI: only site='openmpi' wants it")
-    return _two_ranks("Open MPI", sites.find("openmpi"))
+    found = _two_ranks("Open MPI", sites.find("openmpi"))
+    if found.state == OK and not network.can_confine():
+        said = f"{found.found}; its mpiexec listens on every network, as this system lets nobody confine it"
+        cure = "docker run --cap-add=SYS_PTRACE; or see that no other machine reaches the ports of this one"
+        return Finding("Open MPI", WARNING, said, cure)
+    return found
 
 
 def _two_ranks(what, site):

@@ -81,28 +81,59 @@ def _looked_up(name, port, kind):
 def confine(pid):
     """Let nobody from another host reach what that process listens at: the launchers of MPI take any network.
 
-    The sockets are bound to the device `lo`. Where the system forbids that, they stay as they are.
+    The sockets are bound to the device `lo`. Where the system forbids that (`can_confine`), they stay as they are.
     """
-    import ctypes
-
-    libc, listening = ctypes.CDLL(None), set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table) as f:
-                rows = [line.split() for line in f]
-        except OSError:
-            continue
-        anywhere = (row for row in rows if row[3] == "0A" and row[1].startswith("00000000"))
-        listening |= {f"socket:[{row[9]}]" for row in anywhere}
     try:
         there = os.pidfd_open(pid)
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            if os.readlink(entry.path) in listening:
-                with socket.socket(fileno=libc.syscall(_PIDFD_GETFD, there, int(entry.name), 0)) as theirs:
-                    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
-        os.close(there)
     except OSError:
-        pass  # it has ended, or the system lets nobody do this
+        return  # it has ended
+    try:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            _confine(there, pid, number)
+    except OSError:
+        pass  # it has ended meanwhile
+    finally:
+        os.close(there)
+
+
+def _confine(there, pid, number):
+    try:
+        if os.readlink(f"/proc/{pid}/fd/{number}").startswith("socket:"):
+            with _borrowed(there, int(number)) as sock:
+                if _takes_all(sock):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+    except OSError:
+        pass  # it has been closed, or the system lets nobody do this
+
+
+def can_confine():
+    """Whether the system allows `confine`: a container may be forbidden to take up sockets of other processes."""
+    here = os.pidfd_open(os.getpid())
+    try:
+        with socket.socket() as own, _borrowed(here, own.fileno()) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+            return True
+    except OSError:
+        return False
+    finally:
+        os.close(here)
+
+
+def _borrowed(pidfd, number):
+    """The socket that is descriptor `number` of that process. OSError where the system does not allow it."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(_PIDFD_GETFD, pidfd, number, 0)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return socket.socket(fileno=found)
+
+
+def _takes_all(sock):
+    """Whether it listens at every address of this host."""
+    listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    return bool(listens) and sock.getsockname()[:1] in (("0.0.0.0",), ("::",))
 
 
 # the key

@@ -28,6 +28,7 @@ SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: 
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves, and then other hosts to say that they have
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
 LINE = 200  # characters of a source line that a report cites
+UNCONFINED = 0.01  # seconds that a launcher may listen on other networks than `lo`
 UNPROVEN = 32  # connections from other hosts that have not yet shown who they are
 _ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
 # Open MPI's, in the output of its mpiexec
@@ -69,11 +70,21 @@ class Supervisor:
         while True:
             for there in list(self.kept):
                 self._hear(there, there.early())
-            react(self.selector, None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic()))
+            react(self.selector, self._pause())
             if self.deadline and time.monotonic() >= self.deadline[0]:
                 _, at_last = self.deadline
                 self.deadline = None
                 at_last()
+
+    def _pause(self):
+        """Seconds until there is something to do here without anybody's asking; None for never."""
+        pause = None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic())
+        if self.process is None or self.key_file or any(rank.signed_in for rank in self.ranks):
+            return pause
+        if os.path.basename(self.process.args[0]) != self.launcher:
+            return pause  # it is ours, and listens nowhere
+        network.confine(self.process.pid)  # it may listen by now
+        return UNCONFINED if pause is None else min(UNCONFINED, pause)
 
     # what the notebook says
 

@@ -8,12 +8,15 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 
 import other_users
 import pytest
+from marks import wait_for
 
 import collectlab as cl
+from collectlab.launcher.ranks import Ranks
 
 USERS = int(os.environ.get("COLLECTLAB_USERS", "5"))
 PROGRAM = """
@@ -134,6 +137,37 @@ def test_nothing_listens_beyond_this_host(each_site, mark):
         ports = [int(address.rpartition(":")[2], 16) for address in anywhere]
         rows = [_socket(port) for port in ports]
         assert all("%lo:" in row for row in rows), rows
+
+
+LISTENS = """#!{python}
+import signal, socket
+for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    try:
+        socket.create_server((everywhere, 0), family=family).detach()
+    except OSError:
+        pass  # this machine has no IPv6
+signal.pause()
+"""
+SITE = """
+command = ["{launcher}", "{{n}}"]
+rank = "R"
+local_rank = "L"
+needs = "a launcher that listens"
+"""
+
+
+def test_a_launcher_that_listens_is_confined_before_there_are_ranks(tmp_path, monkeypatch, mark):
+    launcher = tmp_path / "listens"
+    launcher.write_text(LISTENS.format(python=sys.executable))
+    launcher.chmod(0o755)
+    (tmp_path / "mine.toml").write_text(SITE.format(launcher=launcher))
+    monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+    ranks = Ranks(2, device="cpu", site="mine")
+    ranks.submit(lambda ctx: None)
+    for address in wait_for(lambda: listening(mark.alive())):
+        port = int(address.rpartition(":")[2], 16)
+        wait_for(lambda port=port: "%lo:" in _socket(port), complaint=lambda port=port: _socket(port))
+    ranks.stop()
 
 
 def _socket(port):

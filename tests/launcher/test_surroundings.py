@@ -151,6 +151,29 @@ def test_where_runs_lie_without_a_home(tmp_path, monkeypatch):
         rundir.home()
 
 
+IN_A_CONTAINER = """
+import ctypes, struct
+import collectlab as cl
+from collectlab import doctor
+
+PIDFD_GETFD, FORBIDDEN, ALLOWED = 438, 0x00050001, 0x7FFF0000
+filter = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_GETFD), (0x06, 0, 0, FORBIDDEN), (0x06, 0, 0, ALLOWED)]  # seccomp(2)
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in filter))
+program = struct.pack("HxxxxxxP", len(filter), ctypes.addressof(code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+run = cl.run(lambda ctx: ctx.comm.allreduce(ctx.rank), ranks=3, device="cpu", timeout=20)
+print(run.results, run.report() if not run.ok else "")
+print(doctor.open_mpi().found)
+"""
+
+
+def test_in_a_container_that_forbids_to_take_up_sockets_of_others(each_site):
+    results, doctor = said_by([sys.executable, "-c", IN_A_CONTAINER]).splitlines()[:2]
+    assert results == "[3, 3, 3] "
+    assert each_site != "openmpi" or doctor.endswith("every network, as this system lets nobody confine it")
+
+
 def test_run_directories_are_private():
     run = cl.run(fine, ranks=1, device="cpu")
     for path in (run.path, os.path.dirname(run.path)):
