@@ -459,6 +459,27 @@ def dying(monkeypatch, after):
     return calls
 
 
+def test_what_gets_its_name_is_on_the_disk(monkeypatch, tmp_path):
+    """Where the power fails, only that counts of which the disk has said that it has it."""
+    fsync, rename, on_disk = os.fsync, os.rename, {}
+
+    def noting(fd):
+        fsync(fd)
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        on_disk[path] = os.stat(path).st_mtime_ns
+
+    def checking(partial, final):
+        written = [partial, *(entry.path for entry in os.scandir(partial))]
+        assert len(written) == 3 and {path: os.stat(path).st_mtime_ns for path in written} == on_disk
+        on_disk.clear()
+        rename(partial, final)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "rename", checking)
+    write(Alone(), str(tmp_path), 1, (10,), DTYPES)
+    assert [*on_disk] == [str(tmp_path)]  # which lists the new name
+
+
 def test_a_writer_that_dies_between_any_two_calls_leaves_the_checkpoint_before_it(monkeypatch, tmp_path):
     write(Alone(), str(tmp_path), 1, (10,), DTYPES)
     after = 0
