@@ -62,6 +62,8 @@ def _headline(spec, status, cause, first):
         "stopped": f"was stopped with its ranks {after}",
         "notebook gone": f"was ended {after}, because the notebook process went away",
         "supervisor gone": f"was ended, because the supervisor of the ranks {_fallen(cause)}",
+        "no word": "was ended, and nobody wrote down how: the supervisor of the ranks was killed, or the notebook "
+        "before it had handed the run over",
         "launcher exit": f"lost its ranks: {_launcher(cause)}",
         "slow start": f"did not start: the ranks were not ready within {cause.get('limit', 0):g} s; "
         "try again, or set another patience in the variable COLLECTLAB_START_SECONDS",

@@ -46,7 +46,7 @@ class Run:
             going = rundir.is_alive(self.path, self.spec)  # asked first: what it writes last must not be missed
             self._final = rundir.status(self.path, self.nranks)
             if self._final is None and not going:
-                self._final = ended_by({"kind": "supervisor gone"}, self.nranks)
+                self._final = ended_by({"kind": "no word"}, self.nranks)
         return self._final
 
     @property
@@ -251,7 +251,7 @@ def in_one_line(error, said):
 
 
 def ended_by(cause, nranks, state="stopped"):
-    """The status of a run whose supervisor was killed before it could write one."""
+    """The status of a run whose supervisor was killed before it could write one, or never heard of it."""
     return {
         "version": rundir.VERSION,
         "status": "failed",

@@ -116,15 +116,18 @@ class Supervisor:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 env={**os.environ, "COLLECTLAB_CONTROL": json.dumps(control)},
             )  # fmt: skip
-            # a process that the notebook forked may hold the socket open after the notebook's end
-            self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
         except OSError as error:
             self._end("failed", {"kind": "no launcher", "why": str(error)})
         self.leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
         if other_hosts or self.cancel or self.leaves:
             self.lifeline = leave_heir(tag, self.started, self.leaves, self.cancel)
-        self.notebook.send(op="launcher", pid=self.process.pid)
         sweep.adopt_orphans()
+        try:
+            # a process that the notebook forked may hold the socket open after the notebook's end
+            self._watch(os.pidfd_open(notebook), self._on_notebook_exit)
+        except ProcessLookupError:
+            self._on_notebook_exit(None)
+        self._say(op="launcher", pid=self.process.pid)
         os.set_blocking(self.process.stdout.fileno(), False)
         self._watch(self.process.stdout, self._on_output)
         self._watch(os.pidfd_open(self.process.pid), self._on_launcher_exit)
@@ -177,11 +180,24 @@ class Supervisor:
             self.since = time.monotonic()
         if note != self.note:
             self.note = note
-            self.notebook.send(op="note", text=note)
+            self._say(op="note", text=note)
         if not self.deadline and not self._ready():
             self._await_ranks()
 
+    def _say(self, **message):
+        try:
+            self.notebook.send(**message)
+        except OSError:
+            self._on_notebook_exit(None)  # this is how it is found when there was more to do
+
     def _on_notebook_exit(self, _):
+        self.notebook.sock.setblocking(False)
+        try:
+            while heard := self.notebook.read():  # runs that it submitted last
+                self.queue += ({k: v for k, v in run.items() if k != "op"} for run in heard if run["op"] == "run")
+        except Broken:
+            pass  # it was killed as it spoke
+        self.notebook.sock.setblocking(True)
         self._end("interrupted", {"kind": "notebook gone"})
 
     def _do_run(self, **run):
@@ -190,19 +206,19 @@ class Supervisor:
 
     def _do_look(self, id):
         going = self.run and self.run["id"] == id
-        self.notebook.send(op="looks", id=id, ranks=self._told(self._look()) if going else None)
+        self._say(op="looks", id=id, ranks=self._told(self._look()) if going else None)
 
     def _do_glance(self):
         """What the ranks do, in short; unlike a look, it does not disturb them."""
         seen, ranks = self._seen() if self.run else {}, None
         if self.run:
             ranks = [self._in_short(rank, seen.get(number)) for number, rank in enumerate(self.ranks)]
-        self.notebook.send(op="glances", id=self.run and self.run["id"], ready=self._ready(), ranks=ranks)
+        self._say(op="glances", id=self.run and self.run["id"], ready=self._ready(), ranks=ranks)
 
     def _do_interrupt(self):
         if self.run or self.queue or not self._ready():
             self._end("interrupted", {"kind": "interrupted"})
-        self.notebook.send(op="calm")
+        self._say(op="calm")
 
     def _do_stop(self):
         if self.run or self.queue or not self._ready():
@@ -323,7 +339,7 @@ class Supervisor:
                 if self.daemons:  # they are connected, and no others are to come
                     network.confine(self.process.pid)
                 self.deadline = self.note = None
-                self.notebook.send(op="ready", places=[rank.place for rank in self.ranks])
+                self._say(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
             self._end("failed", {key: message[key] for key in ("kind", "rank", "why")})
@@ -359,8 +375,8 @@ class Supervisor:
         states = [r.end and r.end["state"] for r in self.ranks]
         if self.run and all(state == "returned" for state in states):
             value = self._finish(self.run, "done", None, [r.end for r in self.ranks])
-            self.notebook.send(op="done", id=self.run["id"], **value)
-            self.run = None
+            run, self.run = self.run, None
+            self._say(op="done", id=run["id"], **value)
             if not self._collapsing():
                 self.deadline = None
                 self._next()

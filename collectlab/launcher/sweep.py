@@ -51,11 +51,13 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     by then is removed too. So are the files and folders `leaves`.
     Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
     """
-    files, end = set(), time.monotonic() + within
-    while left := tagged(tag, spare):
-        files = files.union(*map(shared_memory, left))  # of all, as one's death may be another's
-        leaves = [*leaves, *(path for pid in left for path in _leaves_of(pid))]
-        for pid in left:
+    files, killed, end = set(), set(), time.monotonic() + within
+    # one that is killed loses its environment first, and its files after that
+    while left := list({*(found := tagged(tag, spare)), *filter(_alive, killed)}):
+        files = files.union(*map(shared_memory, found))  # of all, as one's death may be another's
+        leaves = [*leaves, *(path for pid in found for path in _leaves_of(pid))]
+        killed.update(found)
+        for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -95,7 +97,9 @@ def abandoned(since):
             made.add(entry.path)
     for pid in filter(str.isdigit, os.listdir("/proc")) if made else ():
         try:
-            made -= {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+            opened = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+            if os.path.exists(f"/proc/{pid}/exe"):  # else it has died, up to its descriptors
+                made -= opened
         except OSError:
             pass  # it ended meanwhile, or it is another user's
         made -= shared_memory(pid)  # second, as a file is mapped before its descriptor is closed

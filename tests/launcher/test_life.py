@@ -14,6 +14,7 @@ from jupyter_client.manager import start_new_kernel
 from marks import wait_for
 
 import collectlab as cl
+from collectlab.launcher import link
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 
@@ -323,6 +324,64 @@ def test_ctrl_c_at_a_random_moment_once_or_twice(site, seed, notebook, mark, mon
         child.send_signal(signal.SIGINT)
         time.sleep(chance.choice((0.0005, 0.01, 0.1)))
     mark.gone(but=[child.pid])
+
+
+# put before what a supervisor does: its notebook is killed, and it is not yet told
+KILLER = """
+import os, sys, time
+
+def kill_notebook():
+    notebook = os.getppid()
+    os.kill(notebook, 9)
+    while os.getppid() == notebook:
+        time.sleep(0.001)
+"""
+STARTED = """
+pidfd_open = os.pidfd_open
+
+def late(pid):  # by then the launcher has started, and may come as far as it does
+    os.pidfd_open = pidfd_open
+    kill_notebook()
+    from collectlab.launcher import sweep
+    while len(sweep.tagged(os.environ[sweep.TAG])) < 4:
+        time.sleep(0.001)
+    return pidfd_open(pid)
+
+os.pidfd_open = late
+"""
+TELLS = """
+def send(self, fds=(), **message):
+    if message["op"] == "{op}":
+        kill_notebook()
+    self.put(wire.packed(message), fds)
+
+sys.path.append("{root}")
+from collectlab.launcher import wire
+wire.Channel.send = send
+"""
+KILLED = """
+import sys
+import collectlab as cl
+from collectlab.launcher import link
+
+fault = repr(sys.argv[1]).replace("{", "{{").replace("}", "}}")
+link.START = f"if {{module!r}} == 'supervisor': exec({fault})\\n{link.START}"
+cl.run(lambda ctx: ctx.rank, ranks=3, device="cpu")
+"""
+
+
+@pytest.mark.parametrize("op", ["started", "launcher", "ready", "done"])
+def test_the_notebook_process_is_killed_as_its_supervisor_acts(op, mark, each_site, tmp_path):
+    fault = STARTED if op == "started" else TELLS.format(op=op, root=link.ROOT)
+    child = subprocess.Popen([sys.executable, "-c", KILLED, KILLER + fault])
+    assert child.wait(20) == -signal.SIGKILL
+    mark.gone()
+    words = {"because the notebook process went away"}
+    if op in ("started", "launcher"):  # it may not have come to hand the run over
+        words.add("or the notebook before it had handed the run over")
+    for spec in (tmp_path / "runs").glob("*/spec.json"):
+        run = cl.attach(spec.parent)
+        assert run.ok if op == "done" else any(said in run.report() for said in words), run.report()
 
 
 KILLS = ["supervisor", "mpiexec", "worker", "worker worker worker", "notebook", "notebook supervisor",

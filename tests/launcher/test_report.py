@@ -171,6 +171,7 @@ CAUSES = {
     "stopped": "was stopped with its ranks after 2.0 s",
     "notebook gone": "because the notebook process went away",
     "supervisor gone": "the supervisor of the ranks was killed",
+    "no word": "or the notebook before it had handed the run over",
     "slow start": "not ready within 30 s; try again",
     "no GPU": "rank 1 found no GPU that answers (no driver)",
     "other MPI": "did not start: rank 1 takes itself for the only one",
