@@ -299,12 +299,13 @@ class KernelPlayer(SteppedView):
         marks, waiting = [0] * self.nranks, self.states.waiting(self._step)
         here = [rank for rank, waits in waiting.items() if (waits[0].name, waits[0].row) == (name, row)]
         for owner in group:
-            at = [(owner, name, row, writer, self._step) for writer in range(self.nranks)]
+            writers = self.states.writers(owner, name, row)
+            at = [(owner, name, row, writer, self._step) for writer in writers]
             cells = [(self.states.count(*cell), *self.states.needed(*cell)) for cell in at]
             again = owner in here or any(count > last for count, last, following in cells if following)
             over = not again and any(last for _, last, _ in cells)
             passed = passed and over
-            for writer, (count, last, following) in enumerate(cells):
+            for writer, (count, last, following) in zip(writers, cells, strict=True):
                 need = last if over else following or last
                 awaited += need > 0
                 arrived += count >= need > 0

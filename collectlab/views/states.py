@@ -245,12 +245,14 @@ class States:
 
     def _signal(self):
         counts, self.rows, self._waits = Counter(), {}, defaultdict(list)
+        self._writers = defaultdict(set)  # of a signal row of one rank: those who notify, or are waited for
         for place in (place for places in self.steps for place in places):
             e, step = self.events[place], self.step_of[place]
             if e.kind == NOTIFY:
                 cell = e.peer, e.name, e.row, e.rank
                 counts[cell] += 1
                 self._note(cell, step, counts[cell])
+                self._writers[cell[:3]].add(e.rank)
             elif e.kind == WAIT:
                 self._waits[e.rank, e.name, e.row, e.peer].append((step, e.at_least))
             if e.kind in (NOTIFY, WAIT):
@@ -264,6 +266,12 @@ class States:
             self.rows.setdefault((e.name, e.row))
         names = list(dict.fromkeys(name for name, _ in self.rows))
         self.rows = sorted(self.rows, key=lambda row: (names.index(row[0]), row[1]))
+        for *cell, writer in self._waits:
+            self._writers[tuple(cell)].add(writer)
+
+    def writers(self, owner, name, row):
+        """The ranks that ever notify `owner` on that row, or are waited for there."""
+        return self._writers.get((owner, name, row), ())
 
     def count(self, owner, name, row, writer, step):
         """How often `writer` has notified `owner` on that row."""
