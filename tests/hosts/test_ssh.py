@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,22 @@ def test_a_kill_leaves_nothing_on_either_side(hosts, server, notebook, ranks, vi
         notebook.run("ranks.interrupt()")
         assert notebook("run.status") == "interrupted"
     hosts.gone()
+
+
+def test_a_host_that_is_cut_off_is_told_and_both_sides_are_cleaned(hosts, server, notebook, ranks):
+    notebook.run(BUSY)
+    hosts.alpha.cable("down")
+    try:
+        start = time.monotonic()
+        notebook.run("run.wait(20)")
+        hosts.staying.update(sessions := server.sessions())  # which sshd itself ends, when it misses the other side
+        hosts.gone(5.0 - (time.monotonic() - start))
+    finally:
+        hosts.alpha.cable("up")
+        hosts.staying.difference_update(sessions)
+    said = notebook("run.report()")
+    assert "lost host beta" in said and "ranks 2 and 3: the network between it and alpha was cut" in said
+    assert notebook("ranks.submit(lambda ctx: ctx.comm.allreduce(1)).wait().results") == [4] * 4
 
 
 def test_the_notebook_is_killed_while_the_far_side_logs_in(hosts, server, notebook):
