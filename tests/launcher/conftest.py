@@ -7,10 +7,7 @@ import time
 import pytest
 from marks import Mark, wait_for
 
-
-def _shared_memory():
-    kinds = ("mpich_", "ucx_", "vader_", "sm_segment", "ompi_")
-    return {name for name in os.listdir("/dev/shm") if name.startswith(kinds)}
+from collectlab.launcher import sweep
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +18,14 @@ def mark(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLECTLAB_TEST", found.value)
     monkeypatch.setenv("COLLECTLAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    before = _shared_memory()
+    began = time.time()
     yield found
     gc.collect()
     found.gone()
-    left = _shared_memory() - before
+    left = sweep.abandoned(began)
 
-    def own_gone():  # other programs on this machine start ranks too, and their files go by themselves
-        left.intersection_update(_shared_memory())
+    def own_gone():  # other programs on this machine end ranks too, and remove their files a moment later
+        left.intersection_update(sweep.abandoned(began))
         return not left
 
     wait_for(own_gone, 10, lambda: f"left: {left}")

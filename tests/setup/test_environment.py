@@ -37,19 +37,20 @@ def test_a_second_start_installs_nothing_and_hands_arguments_on(ready):
 def test_the_whole_suite_is_run_in_parts(ready):
     result = ready.start("launch/test", "--all", "--without", "gpu")
     parts = [json.loads(line)["argv"] for line in result.stdout.splitlines()]
-    assert result.returncode == 0 and len(parts) == 3
+    assert result.returncode == 0 and len(parts) == 4
     assert all(part[2:5] == ["--all", "--without", "gpu"] for part in parts)
-    *halves, rest = ([word for word in part[5:] if not word.startswith("-p")] for part in parts)
-    folders = [folder for half in halves for folder in half]
+    parts = [[word for word in part[5:] if not word.startswith("-p")] for part in parts]
+    (rest,) = (part for part in parts if part[0] == "tests")
+    folders = [folder for part in parts if part is not rest for folder in part]
     assert all((ROOT / folder).is_dir() for folder in folders) and len({*folders}) == len(folders)
     assert "notebooks" in folders  # pytest collects what it is told to collect, whatever it is to ignore
     assert sorted(rest) == sorted(["tests", *(f"--ignore={folder}" for folder in folders)])
 
 
-@pytest.mark.parametrize("fails", ["tests/views", "tests/exercises", "--ignore=tests/views"])
+@pytest.mark.parametrize("fails", ["tests/views", "tests/exercises", "tests/browser", "--ignore=tests/views"])
 def test_a_failure_in_any_part_is_one(ready, fails):
     result = ready.start("launch/test", FAILS=fails)
-    assert result.returncode == 1 and len(result.stdout.splitlines()) == 3
+    assert result.returncode == 1 and len(result.stdout.splitlines()) == 4
 
 
 def test_a_need_without_a_name_is_left_to_pytest(ready):
