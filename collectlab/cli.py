@@ -1,6 +1,7 @@
 """The command line: `collectlab run`, `collectlab runs`, `collectlab bench`, `collectlab doctor`."""
 
 import argparse
+import atexit
 import json
 import math
 import os
@@ -147,6 +148,9 @@ def _run_notebook(options):
         raise ValueError(f"run {options.file!r}: not a notebook ({error})") from None
     if not 0 < options.timeout < math.inf:
         raise ValueError(f"run --timeout {options.timeout:g}: seconds are accepted, more than 0")
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []  # else a cell that is not reached would show what it printed another time
     before, session = set(rundir.names()), secrets.token_hex(8)
     where = {"metadata": {"path": os.path.dirname(os.path.abspath(options.file))}}
     client = NotebookClient(
@@ -169,6 +173,9 @@ def _run_notebook(options):
         why = f"it was not done after {options.timeout:g} s; --timeout takes another number"
     except DeadKernelError:
         why = "it ended the kernel"
+    except RuntimeError as error:  # it has said why
+        atexit.unregister(client._cleanup_kernel)
+        raise OSError(f"run {options.file!r}: no kernel starts here ({error})") from None
     left = [path for path in rundir.names() if path not in before and _session(path) == session]
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     last = sum(cell.cell_type == "code" for cell in notebook.cells[: began[-1] + 1])

@@ -1,6 +1,7 @@
 """The command line: what it prints, what it leaves, and its exit code."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -180,6 +181,19 @@ def test_a_notebook_for_another_kernel_is_named(runs, notebook, capsys):
     assert "it asks for a kernel 'fortran', which is not here" in capsys.readouterr().err
 
 
+def test_a_kernel_that_cannot_start_is_named(notebook, tmp_path):
+    path = notebook("1")
+    (tmp_path / "profile_default").touch()  # IPython wants a folder of that name
+    result = subprocess.run(
+        [sys.executable, "-m", "collectlab", "run", path],
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    *_, last = result.stderr.splitlines()
+    assert result.returncode == 2 and result.stdout == ""
+    why = "no kernel starts here (Kernel died before replying to kernel_info)"
+    assert last == f"collectlab: run {str(path)!r}: {why}"
+
+
 CELLS = ("import collectlab as cl\nrun = cl.run(lambda ctx: ctx.rank, ranks=2)", "run.results", "print('said')")
 
 
@@ -230,6 +244,9 @@ HANGS, DIES = "import threading\nthreading.Event().wait()", "import os\nos._exit
 )
 def test_a_cell_that_does_not_end_well_is_named_and_nothing_is_saved(runs, notebook, capfd, cell, why):
     path = notebook("print('before')", cell, "print('never')")
+    kept = nbformat.read(path, as_version=4)
+    kept.cells[2].outputs = [nbformat.v4.new_output("stream", text="never, but another time\n")]
+    nbformat.write(kept, path)
     before = path.read_text()
     assert cli.main(["run", str(path), "--save", "--timeout", "3"]) == 1
     out, err = capfd.readouterr()
