@@ -10,9 +10,9 @@ die() { say "$*"; exit 1; }
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P) || exit 1
 
-# usable_home: JupyterLab, pip and Matplotlib write below HOME; containers often start without one.
+# usable_home: JupyterLab, pip, Matplotlib and the runs write below HOME; containers often start without one.
 usable_home() {
-    local home=${HOME:-$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)}
+    local home=${HOME:-$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)} problem
     if [ -z "$home" ] || [ ! -d "$home" ] || [ ! -w "$home" ]; then
         local unusable=${home:-not set}
         home=${TMPDIR:-/tmp}/collectlab-$(id -u)
@@ -22,6 +22,11 @@ usable_home() {
         say "the home directory ($unusable) cannot be written; using HOME=$home"
     fi
     export HOME=$home
+    problem=$(export LC_ALL=C; head -c 1000000 /dev/zero 2>&1 > "$home/.collectlab-$$")
+    rm -f -- "$home/.collectlab-$$"
+    ! full_disk "$problem" ||
+        die "the disk of the home directory is full: no room in $home for runs and notebooks; make some," \
+            "or set HOME to a folder that has room, and run this again"
 }
 
 # inspect PYTHON EXTRA: sets version to PYTHON's; asked to a digest of what pyproject.toml asks for; home to where

@@ -81,6 +81,25 @@ def test_full_disk_then_room(checkout):
 
 
 @pytest.mark.needs("mounts")
+@pytest.mark.parametrize("command", ["lab", "lab --check", "test"])
+def test_full_home_then_room(checkout, ready, command):
+    home, command = checkout.environment["HOME"], f"{shlex.quote(str(ready.path / 'launch'))}/{command}"
+    script = f"""
+        mount -t tmpfs -o size=1200k tmpfs {home}
+        head -c 1m /dev/zero > {home}/ballast
+        {command} || echo "exit $?" >&2
+        rm {home}/ballast
+        {command}
+        ls -A {home} >&2
+    """
+    result = in_a_namespace(checkout, script)
+    said, code, *kept = result.stderr.splitlines()
+    assert said.startswith(f"collectlab: the disk of the home directory is full: no room in {home} for"), said
+    assert code == "exit 1" and result.returncode == 0 and '"argv"' in result.stdout
+    assert not any(name.startswith(".collectlab") for name in kept)
+
+
+@pytest.mark.needs("mounts")
 def test_read_only_checkout(checkout):
     path, lab = shlex.quote(str(checkout.path)), shlex.quote(str(checkout.path / "launch" / "lab"))
     script = f"""
@@ -100,10 +119,10 @@ def test_read_only_checkout(checkout):
     assert not checkout.venv.exists() and not (checkout.path / "builds").exists()
 
 
-@pytest.mark.parametrize("home", [None, "/nowhere"])
+@pytest.mark.parametrize("home", [None, "nowhere"])
 def test_no_home(ready, tmp_path, home):
     # Where HOME is not set, the home is the one that the system knows, if it has one.
-    test = ready.reached("launch/test", "-q", HOME=home, TMPDIR=tmp_path)
+    test = ready.reached("launch/test", "-q", HOME=home and tmp_path / home, TMPDIR=tmp_path)
     if home or test["said"]:
         assert "cannot be written; using HOME=" in test["said"]
         assert test["home"] == f"{tmp_path}/collectlab-{os.getuid()}"
@@ -125,7 +144,7 @@ def test_a_user_without_rights_or_home(bare_checkout, wheelhouse):
             checkout.python(interpreter=shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin"))
             for path in (checkout.path, checkout.machine):
                 subprocess.run(["chown", "-R", "65534:65534", path], check=True)
-        command = checkout.command("launch/lab", HOME="/nowhere")
+        command = checkout.command("launch/lab", HOME=f"{folder}/nowhere")
         command["args"] = [*nobody, *command["args"]]
         command["env"]["PATH"] += ":/usr/bin:/bin"
         result = subprocess.run(**command)
