@@ -19,7 +19,7 @@ def module(monkeypatch, tmp_path):
     """Call it with the folders of the Python and of the mpiexec that are loaded."""
 
     def load(python, mpiexec):
-        settings = {"COLLECTLAB_PYTHON": f"{python}/python", "COLLECTLAB_MPIEXEC": f"{mpiexec}/mpiexec"}
+        settings = {"COLLECTLAB_RANK_PYTHON": f"{python}/python", "COLLECTLAB_MPIEXEC": f"{mpiexec}/mpiexec"}
         for name, value in {**settings, **ROOT, **SHARING, "COLLECTLAB_RUNS": str(tmp_path / "runs")}.items():
             monkeypatch.setenv(name, value)
 
@@ -46,7 +46,7 @@ def test_ranks_are_of_the_mpi_that_is_loaded(module, folder, name):
 def test_an_mpiexec_of_another_mpi_is_told_with_the_cure(module, python):
     module(*((MPICH, OPENMPI) if python == "MPICH" else (OPENMPI, MPICH)))
     run = cl.run(lambda ctx: None, ranks=2, device="cpu", site="module")
-    assert run.status == "failed" and "named by COLLECTLAB_PYTHON and COLLECTLAB_MPIEXEC" in run.report()
+    assert run.status == "failed" and "named by COLLECTLAB_RANK_PYTHON and COLLECTLAB_MPIEXEC" in run.report()
 
 
 @pytest.mark.needs("Open MPI")
@@ -62,7 +62,7 @@ def test_open_mpi_on_two_hosts_runs_and_is_cleaned_when_one_is_cut_off(hosts):
     file = hosts.folder / "slots"
     file.write_text("alpha slots=2\nbeta slots=2\n")
     settings = {
-        "COLLECTLAB_PYTHON": f"{OPENMPI}/python", "COLLECTLAB_MPIEXEC": f"{OPENMPI}/mpiexec", **ROOT,
+        "COLLECTLAB_RANK_PYTHON": f"{OPENMPI}/python", "COLLECTLAB_MPIEXEC": f"{OPENMPI}/mpiexec", **ROOT,
         "PRTE_MCA_plm_ssh_agent": str(hosts.shell), "PRTE_MCA_prte_default_hostfile": str(file),
         "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "10.77.31.0/24",
     }  # fmt: skip
