@@ -5,7 +5,7 @@ import numpy as np
 from collectlab import semantics
 from collectlab.exercises import reading
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake
 from collectlab.layout import Partition
 from collectlab.sharding.collectives import identity
 
@@ -199,6 +199,17 @@ def _below_0(xs):
     return _with_padding(0)(xs)[-1][: xs[0].size - (len(xs) - 1) * partition.counts[0]]
 
 
+def _cut_everywhere(xs):
+    padding = Partition.padded(xs[0].size, len(xs)).padding
+    return [block[:-padding] for block in _with_padding(0)(xs)]
+
+
+def _sends_other_padding(calls, xs):
+    """Whether what is sent behind the data is another value than 0."""
+    sent = [call.sent for of_rank in calls for call in of_rank if call.name == "Reduce_scatter_block"]
+    return any(array is not None and array[xs[0].size :].any() for array in sent)
+
+
 def _cut_off(xs):
     block = xs[0].size // len(xs)
     return [sum(xs)[rank * block : (rank + 1) * block] for rank in range(len(xs))]
@@ -232,6 +243,14 @@ equal_blocks = ProgramExercise(
         "allgather": "to gather everything and add is not needed. Use Reduce_scatter_block and padding.",
     },
     required=("Reduce_scatter_block",),
+    by_calls=(
+        CallMistake(
+            "padding that is no identity",
+            _sends_other_padding,
+            "the result is right, but what is sent as padding is not 0. Whoever looks at the whole buffer, or at a "
+            "block before it is cut, finds numbers that nobody had. Fill it with the identity of the sum.",
+        ),
+    ),
     why="the blocks are equal, the padding is explicit, and it has gone before anybody sees the result.",
     mistakes=(
         ProgramMistake(
@@ -245,6 +264,12 @@ equal_blocks = ProgramExercise(
             _with_padding(1),
             "the padding is returned too, and it is not even the identity of the sum: it has become a "
             "number.",
+        ),
+        ProgramMistake(
+            "cut on every rank",
+            _cut_everywhere,
+            "every rank takes the length of the whole padding off its block. The padding lies at the end of the "
+            "vector: `data_counts` says what each rank has.",
         ),
         ProgramMistake(
             "kept by all but the last",

@@ -74,7 +74,13 @@ def stops_below_0(ctx, x):
     return block[: x.size - ctx.rank * block.size]
 
 
+def cuts_on_every_rank(ctx, x):
+    return equal(cut=False)(ctx, x)[: -Partition.padded(x.size, ctx.nranks).padding]
+
+
 EQUAL = {
+    "padding that is no identity": equal(fill=7),
+    "cut on every rank": cuts_on_every_rank,
     "kept by all but the last": the_last_cuts(lambda count, padding: max(0, count - padding)),
     "kept by all but the last, and a stop below 0": the_last_cuts(lambda count, padding: count - padding),
     "a stop below 0": stops_below_0,
