@@ -47,10 +47,11 @@ class _Windows(Fabric):
         self.told = lambda waiting: None  # called with a long wait, as in Trace.waiting, and with None after it
         self.comm, self.started, self.asked = comm.Dup(), time.monotonic(), []
         super().__init__(comm.size, traced)
+        self.told_of_steps = traced
         self._looks = _LOOKS if comm.size <= len(os.sched_getaffinity(0)) else 1
         self.opened = _Opened(self.comm)
         self._windows, self._memories, self._cells, self._generations = self.opened.windows, {}, {}, {}
-        self._arena, self._used, self._boards = None, 0, {}
+        self._arena, self._used, self._boards, self._meetings = None, 0, {}, {}
 
     def memory(self, rank, name, shape, dtype, fill=None):
         """The memory of a window; collective when it is new."""
@@ -87,17 +88,16 @@ class _Windows(Fabric):
             self._together(rank, ("signals", name, (rows,), None))
             self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64), 0)
             self.asked.append((began, time.monotonic()))
-        self._generations[name] = self._generations.get(name, 0) + 1
-        return self._generations[name]
+        made = self._generations[name] = self._generations.get(name, 0) + 1
+        return made
 
     def _together(self, rank, wanted):
         for peer, other in enumerate(self.comm.allgather(wanted)):
             self.agree(rank, wanted, peer, other)
 
     def pause(self, rank):
-        """Real ranks go on by themselves; what is traced is told when it begins."""
-        if self.events is not None:
-            self.began = time.monotonic()
+        """Real ranks go on by themselves; it is only noted when a step begins."""
+        self.began = time.monotonic()
 
     def clock(self, over=True):
         """When the program of this rank began and ended, and when it asked for memory: the fields of a Clock."""
@@ -144,9 +144,9 @@ class _Windows(Fabric):
         Where an array on their memory is still referred to, on any rank, that memory is kept until a later `free`
         or the end of the process. A window refuses to be used any more in either case.
         """
-        for memories in (self._memories, self._cells, self._boards):
+        for memories in (self._memories, self._cells, self._boards, self._meetings):
             memories.clear()
-        self._arena, self.pause, self.meet = None, _over, _over
+        self._arena, self.told_of_steps, self.pause, self.meet = None, True, _over, _over
         if not _kept:
             atexit.register(_free_kept)
         _kept.append(self.opened)
@@ -251,17 +251,24 @@ class SharedWindows(_Windows):
         """A barrier, unless each of its steps is to be noted."""
         if self.events is not None:
             return False
-        boards, first = self._flat_cells(name), row * self.nranks
-        mine, cells, sync = (first + rank) * _LINE, boards[rank], self._windows[0].Sync
+        cells, mine, given, awaited, sync = self._meetings.get((name, row)) or self._meeting(rank, name, row)
         sync()
-        for peer in self._peers:
-            boards[peer][mine] += 1
-        for peer in self._peers:
-            at = (first + peer) * _LINE
+        for board in given:
+            board[mine] += 1
+        for peer, at in awaited:
             if cells[at] < at_least:
                 self._look(cells, at, (rank, peer, name, row, at_least))
         sync()
         return True
+
+    def _meeting(self, rank, name, row):
+        """What a barrier on that row touches, found once: the cells of this rank, the place of its own in those of
+        its peers, these, and (peer, place among its own) of each that it waits for."""
+        boards, first = self._flat_cells(name), row * self.nranks
+        awaited = [(peer, (first + peer) * _LINE) for peer in self._peers]
+        given, sync = [boards[peer] for peer in self._peers], self._windows[0].Sync
+        self._meetings[name, row] = boards[rank], (first + rank) * _LINE, given, awaited, sync
+        return self._meetings[name, row]
 
     def wait(self, rank, peer, name, row, at_least):
         """Come back when the cell of `peer` has reached `at_least`."""

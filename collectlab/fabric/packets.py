@@ -25,8 +25,8 @@ class Packets:
         """Write `value` and the flag `lap` into this rank's place in `slot` of `peer`."""
         if np.shape(value) != (self.count,) or value.dtype != self.dtype:
             raise ValueError(
-                f'rank {self.rank}: packets "{self.name}".post(peer={peer}, value): {self.count} elements of '
-                f"{self.dtype} are accepted; the value is {np.shape(value)} of {value.dtype}"
+                f'{self._fabric.who(self.rank)}: packets "{self.name}".post(peer={peer}, value): {self.count} '
+                f"elements of {self.dtype} are accepted; the value is {np.shape(value)} of {value.dtype}"
             )
         fabric, place = self._fabric, self._place(peer, slot, self.rank)
         fabric.pause(self.rank)
@@ -53,7 +53,8 @@ class Packets:
         ranges = ("peers are ranks", owner, nranks), ("peers are ranks", writer, nranks), ("slots are", slot, slots)
         for what, value, end in ranges:
             if not 0 <= value < end:
-                raise IndexError(f'rank {self.rank}: packets "{self.name}": {what} 0 to {end - 1}, not {value!r}')
+                said = f'packets "{self.name}": {what} 0 to {end - 1}, not {value!r}'
+                raise IndexError(f"{self._fabric.who(self.rank)}: {said}")
         start = (slot * nranks + writer) * words
         return range(start, start + words)
 

@@ -198,7 +198,7 @@ class Simulation(Fabric):
         self.idle += 1
         if self.idle > self.most_idle:
             raise RuntimeError(
-                f"rank {rank}: {self.most_idle:,} accesses have been made since a rank last notified another or "
+                f"{self.who(rank)}: {self.most_idle:,} accesses have been made since a rank last notified another or "
                 f"ended: {ENDLESS}; wait for a notification instead"
             )
 

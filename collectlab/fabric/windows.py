@@ -15,6 +15,7 @@ from collectlab.trace.events import BARRIER, LOAD, NOTIFY, PACKET, STORE, WAIT, 
 
 WHOLE = slice(None)
 _MOST_PLACES = 4096  # that a window keeps
+_MOST_SLICES = 256  # of which a window knows by the object itself where they lie
 _WHOLE_NUMBER = (int, np.integer)
 _KINDS = {kind: at for at, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}  # of numbers, one in the next
 
@@ -33,7 +34,7 @@ class Window:
         self.name, self.rank, self.local = name, rank, memory.local
         self.shape, self.dtype = self.local.shape, self.local.dtype
         self._fabric, self._memory, self._xp = fabric, memory, xp
-        self._places = {}
+        self._places, self._slices = {}, {}
 
     def store(self, value, at=WHOLE):
         """Write `value` into this rank's part."""
@@ -68,19 +69,24 @@ class Window:
     def _place(self, peer, at, call):
         """The peer, the flat indices of `at`, and the part there, None where it has to be fetched.
 
-        The places of slices are found once and kept: a kernel asks for the same ones at each call.
+        The places of slices are found once and kept, by their ends and by the very slice: a kernel asks for the
+        same ones at each call.
         """
-        if type(at) is slice and at.step is None and type(peer) is int:
-            start, stop = at.start, at.stop
-            if type(start) is type(stop) is int or start is stop is None:
-                key = peer, start, stop
-                found = self._places.get(key)
-                if found is None:
-                    found = self._find(peer, at, call)
-                    if len(self._places) < _MOST_PLACES:
-                        self._places[key] = found
-                return found
-        return self._find(peer, at, call)
+        if type(peer) is not int or type(at) is not slice:
+            return self._find(peer, at, call)
+        if known := self._slices.get((peer, id(at))):
+            return known[0]
+        start, stop = at.start, at.stop
+        if at.step is not None or not (type(start) is type(stop) is int or start is stop is None):
+            return self._find(peer, at, call)
+        found = self._places.get((peer, start, stop))
+        if found is None:
+            found = self._find(peer, at, call)
+            if len(self._places) < _MOST_PLACES:
+                self._places[peer, start, stop] = found
+        elif len(self._slices) < _MOST_SLICES:
+            self._slices[peer, id(at)] = found, at  # kept, so that no other slice gets its id
+        return found
 
     def _find(self, peer, at, call):
         peer = self._peer(peer, at, call)
@@ -90,7 +96,7 @@ class Window:
     def _peer(self, peer, at, call):
         if not isinstance(peer, _WHOLE_NUMBER) or not 0 <= peer < self._fabric.nranks:
             raise IndexError(
-                f'rank {self.rank}: window "{self.name}".{call}(peer={peer!r}, at={_spell(at)}): '
+                f'{self._fabric.who(self.rank)}: window "{self.name}".{call}(peer={peer!r}, at={_spell(at)}): '
                 f"peers are ranks 0 to {self._fabric.nranks - 1}"
             )
         return int(peer)
@@ -98,41 +104,46 @@ class Window:
     def _load(self, peer, at, out, call):
         fabric = self._fabric
         peer, elements, found = self._place(peer, at, call)
-        fabric.pause(self.rank)
+        if told := fabric.told_of_steps:
+            fabric.pause(self.rank)
         if found is None:
             found = self._memory.view(peer, at, elements)
         if out is not None:
-            self._fits(found, out, at, call, "out")
+            if getattr(out, "dtype", None) is not self.dtype or out.shape != found.shape:
+                self._fits(found, out, at, call, "out")
             value = out
             value[...] = found if self._xp is np else self._xp.asarray(found)
         elif self._xp is not np:
             value = self._xp.asarray(found)
         else:
             value = found[()] if call == "remote_view" else found.copy()  # a view of its own each time
-        if fabric.events is not None:
+        if told and fabric.events is not None:
             fabric.note(LOAD, self.rank, peer, self.name, elements, found.nbytes)
         return value
 
     def _store(self, peer, value, at, call, is_there=False):
         fabric = self._fabric
         peer, elements, found = self._place(peer, at, call)
-        self._fits(self.local[at] if found is None else found, value, at, call, "value")
+        place = self.local[at] if found is None else found
+        if getattr(value, "dtype", None) is not self.dtype or value.shape != place.shape:
+            self._fits(place, value, at, call, "value")
         if self._xp is not np and hasattr(value, "get"):  # it lies on a GPU
             value = value.get()
-        fabric.pause(self.rank)
+        if told := fabric.told_of_steps:
+            fabric.pause(self.rank)
         if not is_there:
             self._memory.store(peer, at, elements, value)
-        if fabric.events is not None:
+        if told and fabric.events is not None:
             fabric.note(STORE, self.rank, peer, self.name, elements, len(elements) * self.dtype.itemsize)
 
     def _fits(self, place, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
         shape = np.shape(value) if dtype is None else value.shape
-        if shape != place.shape or (dtype is not self.dtype and not self._takes(value, dtype)):
+        if shape != place.shape or not self._takes(value, dtype):
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
-                f'rank {self.rank}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice holds '
-                f"{place.shape} of {self.dtype}, the {what} is {shape} of {dtype or np.asarray(value).dtype}"
+                f'{self._fabric.who(self.rank)}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice '
+                f"holds {place.shape} of {self.dtype}, the {what} is {shape} of {dtype or np.asarray(value).dtype}"
             )
 
     def _takes(self, value, dtype):
@@ -148,8 +159,8 @@ class Window:
             return _flat(self.shape, tuple(map(_ends, parts)))
         except (IndexError, TypeError, ValueError) as error:
             raise IndexError(
-                f'rank {self.rank}: window "{self.name}".{call}(at={_spell(at)}): {error}; the window has '
-                f"shape {self.shape}, and a slice or a tuple of slices and indices is accepted"
+                f'{self._fabric.who(self.rank)}: window "{self.name}".{call}(at={_spell(at)}): {error}; the window '
+                f"has shape {self.shape}, and a slice or a tuple of slices and indices is accepted"
             ) from None
 
     def __repr__(self):
@@ -165,8 +176,10 @@ class _Storing:
     def __enter__(self):
         window = self.window
         window._place(window.rank, self.at, "storing")
-        at = self.at if isinstance(self.at, tuple) else (self.at,)
-        self.part = window.local[*at, ...]  # an array, also where it is one element
+        at = self.at
+        if type(at) is not slice:  # an array, also where it is one element
+            at = (*at, ...) if isinstance(at, tuple) else (at, ...)
+        self.part = window.local[at]
         self.in_place = window._fabric.in_place and window._xp is np
         if not self.in_place:
             self.part = window._xp.empty(self.part.shape, window.dtype)
@@ -185,6 +198,8 @@ class Signals:
     the second call of a kernel waits for the second notification.
     """
 
+    __slots__ = ("_fabric", "generation", "name", "rank", "rows")
+
     def __init__(self, fabric, rank, name, rows, generation):
         self.name, self.rank, self.rows, self.generation = name, rank, rows, generation
         self._fabric = fabric
@@ -199,8 +214,8 @@ class Signals:
         self._check(peer, row, "wait")
         if not isinstance(at_least, _WHOLE_NUMBER):
             raise TypeError(
-                f'rank {self.rank}: signals "{self.name}".wait(peer={peer!r}, row={row!r}, at_least={at_least!r}): '
-                "a whole number of notifications is accepted"
+                f'{self._fabric.who(self.rank)}: signals "{self.name}".wait(peer={peer!r}, row={row!r}, '
+                f"at_least={at_least!r}): a whole number of notifications is accepted"
             )
         self._wait(peer, row, at_least)
 
@@ -220,14 +235,16 @@ class Signals:
 
     def _notify(self, peer, row, cause=""):
         fabric = self._fabric
-        fabric.pause(self.rank)
+        if fabric.told_of_steps:
+            fabric.pause(self.rank)
         count = fabric.notify(self.rank, peer, self.name, row)
         if fabric.events is not None:
             fabric.note(NOTIFY, self.rank, peer, self.name, row=row, at_least=count, cause=cause)
 
     def _wait(self, peer, row, at_least, cause=""):
         fabric = self._fabric
-        fabric.pause(self.rank)
+        if fabric.told_of_steps:
+            fabric.pause(self.rank)
         fabric.wait(self.rank, peer, self.name, row, at_least)
         if fabric.events is not None:
             fabric.note(WAIT, self.rank, peer, self.name, row=row, at_least=at_least, cause=cause)
@@ -239,7 +256,7 @@ class Signals:
         for what, value, end in (("peers are ranks", peer, nranks), ("rows are", row, self.rows)):
             if not isinstance(value, _WHOLE_NUMBER) or not 0 <= value < end:
                 raise IndexError(
-                    f'rank {self.rank}: signals "{self.name}".{call}(peer={peer!r}, row={row!r}): '
+                    f'{self._fabric.who(self.rank)}: signals "{self.name}".{call}(peer={peer!r}, row={row!r}): '
                     f"{what} 0 to {end - 1}"
                 )
 
@@ -254,6 +271,7 @@ class Fabric:
     """
 
     began, now = 0.0, staticmethod(float)  # when the step began that is noted next, and a clock: here there is none
+    told_of_steps = True  # whether pause() is called before each step, and each is noted if there are events
     in_place = False  # whether what is computed for a window may be written there before the step that stores it
 
     def __init__(self, nranks, traced=True):
@@ -295,6 +313,15 @@ class Fabric:
         place, times = (frame.f_code.co_filename, frame.f_lineno), (self.began, self.now())
         self.events.append(Event(kind, rank, peer, name, elements, nbytes, row, at_least, cause, *place, *times))
 
+    def step_of(self, rank):
+        """The how many-th of its steps a rank is about to make, counted from 1; 0 where steps are not noted."""
+        return 0 if self.events is None else 1 + sum(e.rank == rank and e.is_step for e in self.events)
+
+    def who(self, rank):
+        """The rank, and its step, at the head of an error."""
+        step = self.step_of(rank)
+        return f"rank {rank}, in its step {step}" if step else f"rank {rank}"
+
     def meet(self, rank, name, row, at_least):
         """A whole barrier at once, where the fabric has a faster way than peer by peer; whether it had."""
         return False
@@ -306,7 +333,8 @@ class Fabric:
             cause = {"barrier": BARRIER, "take": PACKET}.get(frame.f_code.co_name, cause)
             frame = frame.f_back
         place = frame.f_code.co_filename, frame.f_lineno
-        return Event(WAIT, rank, peer, name, (), 0, row, at_least, cause, *place, self.began)
+        step = self.step_of(rank)
+        return Event(WAIT, rank, peer, name, (), 0, row, at_least, cause, *place, self.began, step=step)
 
     def keep_rows(self, rank, name, rows):
         """ValueError when signals of this name have another number of rows already."""
@@ -378,7 +406,12 @@ def _flat(shape, key):
 def _ends(part):
     if type(part) is not slice:
         return operator.index(part)
-    return tuple(None if end is None else operator.index(end) for end in (part.start, part.stop, part.step))
+    start, stop, step = part.start, part.stop, part.step
+    return (
+        None if start is None else operator.index(start),
+        None if stop is None else operator.index(stop),
+        None if step is None else operator.index(step),
+    )
 
 
 def _inside(start, stop, step, length):

@@ -11,10 +11,10 @@ def reduce(ctx, window, part, op, out):
     """Fill `out` with the reduction of `part` of everyone's `window`, in rank order; loads once from each rank."""
     add = combine(ctx, op)
     views = [window.remote_view(peer, part) for peer in range(ctx.nranks)]
-    step = TILE // window.dtype.itemsize
-    if out.size <= step:
+    if out.nbytes <= TILE:
         _accumulate(add, views, out)
     else:
+        step = TILE // out.itemsize
         for at in range(0, out.size, step):
             tile = slice(at, at + step)
             _accumulate(add, [view[tile] for view in views], out[tile])

@@ -1,6 +1,6 @@
 """Deadlocks: who waits for which signal, the circle if there is one, what was notified instead, and what mends it."""
 
-from collections import deque
+from collections import defaultdict, deque
 
 from collectlab.trace.events import BARRIER, NOTIFY, WAIT
 from collectlab.words import ranks_named
@@ -13,34 +13,52 @@ def explain(trace, ends):
     """
     waits = [
         f'rank {rank} waits for rank {e.peer} ("{e.name}" row {e.row}, at least {e.at_least}; it is {count}){at(e)}'
+        + (f", in its step {e.step}" if e.step else "")
         for rank, (e, count) in sorted(trace.waiting.items())
     ]
     busy = any(e.peer not in trace.waiting and e.peer not in ends for e, _ in trace.waiting.values())
     head = "waiting: " if busy else "stuck: "
     lines = [head + waits[0], *(" " * len(head) + wait for wait in waits[1:])]
-    if circle := _circle(_edges(trace)):
+    given = _Given(trace)
+    if circle := _circle(_edges(trace, given)):
         lines.append("the circle: " + " -> ".join(map(str, circle)))
     said = {}  # what is said of several ranks -> them
     for rank, (event, count) in sorted(trace.waiting.items()) if trace.noted else ():
-        said.setdefault(_instead(trace, event, count, ends), []).append(rank)
+        said.setdefault(_instead(trace, given, event, count, ends), []).append(rank)
     return lines + [text.replace(_THEM, ranks_named(ranks)) for text, ranks in said.items()]
 
 
 _THEM = "{them}"  # stands for the ranks of which a line is true
 
 
-def _notified(trace, writer, rank, name, row=None):
-    """The notifications of `rank` by `writer`: on that row, or on any."""
-    cell = (NOTIFY, writer, rank, name)
-    return [e for e in trace.events if (e.kind, e.rank, e.peer, e.name) == cell and row in (None, e.row)]
+_MOST_ROWS = 4  # that are listed one by one
 
 
-def _edges(trace):
+class _Given:
+    """The notifications of a trace, found once."""
+
+    def __init__(self, trace):
+        self._cells, self._rows = defaultdict(list), defaultdict(list)
+        for e in trace.events:
+            if e.kind == NOTIFY:
+                self._cells[e.rank, e.peer, e.name].append(e)
+                self._rows[e.rank, e.name, e.row].append(e)
+
+    def to(self, rank, writer, name, row=None):
+        """Those of `rank` by `writer`: on that row, or on any."""
+        return [e for e in self._cells.get((writer, rank, name), ()) if row in (None, e.row)]
+
+    def instead(self, e):
+        """Those by the awaited rank on the row that is waited for, of anybody."""
+        return self._rows.get((e.peer, e.name, e.row), ())
+
+
+def _edges(trace, given):
     """rank -> the ranks that it waits for: one, or in a barrier all that have not come."""
     edges = {}
     for rank, (e, _) in trace.waiting.items():
         others = range(trace.nranks) if e.cause == BARRIER and trace.noted else ()
-        late = [p for p in others if p != rank and len(_notified(trace, p, rank, e.name, e.row)) < e.at_least]
+        late = [p for p in others if p != rank and len(given.to(rank, p, e.name, e.row)) < e.at_least]
         edges[rank] = [e.peer, *(p for p in late if p != e.peer)]
     return edges
 
@@ -63,35 +81,33 @@ def _circle(edges):
     return found
 
 
-def _row(trace, e):
-    """What the awaited rank notified on the row that is waited for, to anybody."""
-    return [x for x in trace.events if (x.kind, x.rank, x.name, x.row) == (NOTIFY, e.peer, e.name, e.row)]
-
-
-def _together(trace, e, count):
+def _together(trace, given, e, count):
     """The ranks whose notifications on the row make up what is asked of one of them; [] where they do not."""
-    counts = {r: len(_notified(trace, r, e.rank, e.name, e.row)) for r in range(trace.nranks) if r != e.peer}
+    counts = {r: len(given.to(e.rank, r, e.name, e.row)) for r in range(trace.nranks) if r != e.peer}
     return [r for r, n in counts.items() if n] if count and count + sum(counts.values()) == e.at_least else []
 
 
-def _instead(trace, e, count, ends):
+def _instead(trace, given, e, count, ends):
     """What the awaited rank did about the signal that is waited for."""
     over = f", and {ends[e.peer]}" if e.peer in ends else ""
     if e.peer == e.rank:
         return f"rank {e.rank} waits for its own notification, which nobody else can give"
-    if given := _notified(trace, e.peer, e.rank, e.name, e.row):
-        often = {1: "once", 2: "twice"}.get(len(given), f"{len(given)} times")
-        asked = f"last{at(given[-1])}; {e.at_least} are asked for"
+    if times := given.to(e.rank, e.peer, e.name, e.row):
+        often = {1: "once", 2: "twice"}.get(len(times), f"{len(times)} times")
+        asked = f"last{at(times[-1])}; {e.at_least} are asked for"
         text = f"rank {e.peer} notified row {e.row} of {_THEM} {often}, {asked}"
-        if others := _together(trace, e, count):
+        if others := _together(trace, given, e, count):
             each = "each " * (len(others) > 1)
             text += f"; {ranks_named(others)} notified that row too, {each}in a cell of its own"
         return text + over
-    if row := _row(trace, e):
+    if row := given.instead(e):
         others = ranks_named({x.peer for x in row})
         return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified that of {others}{at(row[-1])}{over}"
-    if rows := {event.row: event for event in _notified(trace, e.peer, e.rank, e.name)}:
+    if rows := {event.row: event for event in given.to(e.rank, e.peer, e.name)}:
         other = ", ".join(f"row {row}{at(event)}" for row, event in rows.items())
+        if len(rows) > _MOST_ROWS:
+            last = list(rows.values())[-1]
+            other = f"{len(rows)} others, the last of them row {last.row}{at(last)}"
         return f"rank {e.peer} never notified row {e.row} of {_THEM}; it notified {other}{over}"
     itself = ", and waits itself" if e.peer in trace.waiting else ", and is still at work"
     return f"rank {e.peer} never notified {_THEM}{over or itself}"
@@ -101,28 +117,29 @@ def mend(trace, ends):
     """What would end the waiting, where it is plain; else None."""
     if not trace.noted:
         return None
-    circle = _circle(_edges(trace))
+    given = _Given(trace)
+    circle = _circle(_edges(trace, given))
     waits = sorted(trace.waiting.items(), key=lambda wait: (wait[1][0].at_least, wait[0] not in circle, wait[0]))
     for rank, (e, _) in waits:
-        came = len(_notified(trace, rank, e.peer, e.name, e.row))
+        came = len(given.to(e.peer, rank, e.name, e.row))
         if e.cause == BARRIER and came != e.at_least:
             where = f"rank {rank} comes to row {e.row} for the {came}. time and waits for generation {e.at_least}"
             return f'let all ranks ask for the signals "{e.name}" equally often: {where}'
     for rank, (e, count) in waits:  # those of the earliest generation first: the others may follow from them
         if e.peer == rank:
             return f"let rank {rank} wait for its peers only{at(e)}"
-        if _together(trace, e, count):
+        if _together(trace, given, e, count):
             return f"each writer has a cell of its own: wait for each of them, not for {e.at_least} of rank {e.peer}"
         if count and not e.cause:
             return f"let rank {rank} ask for as many notifications as rank {e.peer} gives: {count} by then"
         further = e.peer in trace.waiting and trace.waiting[e.peer][0].at_least > e.at_least
         if e.cause == BARRIER and (e.peer in ends or further):
             return f"let rank {e.peer} come to the barrier on row {e.row}{at(e)} too, or let nobody wait for it there"
-        if (row := _row(trace, e)) and not count:
+        if (row := given.instead(e)) and not count:
             return f"let rank {e.peer} notify rank {rank} on row {e.row} too{at(row[-1])}"
         if e.peer in ends:
             return f"let rank {e.peer} notify row {e.row} as well before it ends, or let nobody wait for it there"
-        if rows := sorted({x.row for x in _notified(trace, e.peer, rank, e.name)} - _passed(trace, e)):
+        if rows := sorted({x.row for x in given.to(rank, e.peer, e.name)} - _passed(trace, e)):
             return f"notify and wait on the same row: {rows[0]} is notified, {e.row} is waited for"
     return "notify before waiting: in the circle each waits before it notifies" if circle else None
 

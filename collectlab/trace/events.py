@@ -21,6 +21,7 @@ class Event:
              data; "" for the program's own
     file, line   the program's own
     began, ended seconds on the clock of the rank's host; 0 where there is no clock, as in the simulator
+    step     of a wait that is not over: the how many-th step of its rank it is; 0 where steps are not noted
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Event:
     line: int = 0
     began: float = field(default=0.0, compare=False)
     ended: float = field(default=0.0, compare=False)
+    step: int = field(default=0, compare=False)
 
     @property
     def counts(self):

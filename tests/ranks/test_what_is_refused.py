@@ -9,7 +9,10 @@ import collectlab as cl
 from collectlab.kernels import rabenseifner, recursive_doubling, ring, two_phase
 
 REFUSED = {
-    "w.load(slice(0, 100, 2))": 'IndexError: rank 0: window "w".load(at=0:100:2): 0:100:2 leaves the 8 elements',
+    "w.load(slice(0, 100, 2))": 'rank 0, in its step 1: window "w".load(at=0:100:2): 0:100:2 leaves the 8 elements',
+    "w.remote_load(1, slice(2, 4))": 'rank 0, in its step 1: window "w".remote_load(peer=1, at=2:4): peers are',
+    "w.store(np.ones(3), slice(2, 4))": 'rank 0, in its step 1: window "w".store(value, at=2:4): the slice holds',
+    "s.notify(0, 1)": 'rank 0, in its step 1: signals "s".notify(peer=0, row=1): rows are 0 to 0',
     "w.load(slice(-3, None, 2))": "-3::2 leaves the 8 elements",
     "w.load(slice(8, None, -1))": "8::-1 leaves the 8 elements",
     "w.remote_load(0, slice(0, 8, 0))": "slice step cannot be zero",
@@ -31,7 +34,7 @@ def refused(ctx, calls):
     w, s, said = ctx.window("w", 8, np.int64), ctx.signals("s", 1), []
     for call in calls:
         try:
-            said.append(f"returned {eval(call, {'ctx': ctx, 'w': w, 's': s, 'cl': cl})}")
+            said.append(f"returned {eval(call, {'ctx': ctx, 'w': w, 's': s, 'cl': cl, 'np': np})}")
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}")
     return said
@@ -69,6 +72,28 @@ def test_what_is_right_is_not(run):
     done = run(accepted)
     assert done.ok, done.report()
     assert done.results[0] == ([[1, 2, 3, 1], [7, 5, 9, 8]], 0, (0, 3))
+
+
+@pytest.mark.parametrize("traced", (True, False))
+def test_an_error_says_in_which_step_of_the_rank_it_is_where_steps_are_noted(traced):
+    def program(ctx):
+        w, s = ctx.window("w", 8, np.int64), ctx.signals("s", 2)
+        w.store(np.arange(8))
+        ctx.barrier(s, 0)  # a notification and a wait
+        if ctx.rank == 1:
+            w.remote_load(0, slice(6, 9))
+        s.wait(1, 1, 1)
+
+    outside = f"rank 1{', in its step 4' * traced}: window \"w\".remote_load(at=6:9): 6:9 leaves the 8 elements"
+    line = program.__code__.co_firstlineno + 6
+    waits = f'rank 0 waits for rank 1 ("s" row 1, at least 1; it is 0) at line {line}'
+    for run in (
+        cl.simulate(program, ranks=2, trace=traced),
+        cl.run(program, ranks=2, device="cpu", trace=traced, timeout=3),
+    ):
+        assert outside in run.report(), run.report()
+        said = next(line for line in run.report().splitlines() if waits in line)
+        assert said.endswith(", in its step 4") == traced, run.report()
 
 
 @pytest.mark.parametrize("kernel", (ring, rabenseifner, recursive_doubling, two_phase))

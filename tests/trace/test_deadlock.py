@@ -25,8 +25,8 @@ def test_two_ranks_that_wait_for_each_other_on_the_wrong_rows():
 
     line = program.__code__.co_firstlineno + 3
     assert _report(program, 2) == [
-        f'stuck: rank 0 waits for rank 1 ("s" row 1, at least 1; it is 0) at line {line + 1}',
-        f'       rank 1 waits for rank 0 ("s" row 0, at least 1; it is 0) at line {line + 1}',
+        f'stuck: rank 0 waits for rank 1 ("s" row 1, at least 1; it is 0) at line {line + 1}, in its step 1',
+        f'       rank 1 waits for rank 0 ("s" row 0, at least 1; it is 0) at line {line + 1}, in its step 2',
         "the circle: 0 -> 1 -> 0",
         f"rank 1 never notified row 1 of rank 0; it notified row 0 at line {line}",
         "rank 0 never notified rank 1, and waits itself",
@@ -84,6 +84,25 @@ def test_a_rank_that_nobody_notifies_though_it_does_others():
     assert f"rank 0 never notified row 0 of rank 2; it notified that of ranks 0 and 1 at line {line}" in said
     assert "the circle: 0 -> 2 -> 0" in said  # rank 2 waits for rank 0, which waits in the barrier for all
     assert mend == f"let rank 0 notify rank 2 on row 0 too at line {line}"
+
+
+def test_of_many_rows_that_were_notified_instead_the_last_is_named():
+    def program(ctx, rows):
+        signals = ctx.signals("s", rows=rows + 1)
+        if ctx.rank:
+            signals.wait(0, rows, 1)
+        else:
+            for row in range(rows):
+                signals.notify(1, row)
+
+    def instead(rows):
+        return cl.simulate(program, rows, ranks=2).report().splitlines()[-1]
+
+    line = program.__code__.co_firstlineno + 6
+    rows = ", ".join(f"row {row} at line {line}" for row in range(4))
+    assert instead(4) == f"rank 0 never notified row 4 of rank 1; it notified {rows}, and is over"
+    last = f"500 others, the last of them row 499 at line {line}"
+    assert instead(500) == f"rank 0 never notified row 500 of rank 1; it notified {last}, and is over"
 
 
 def test_all_signals_expected_in_the_cell_of_one_writer():

@@ -45,6 +45,28 @@ def test_a_value_of_another_dtype_is_refused_and_a_number_without_one_is_not(dty
     assert cl.simulate(store, [3, 4], slice(0, 2), ranks=1).results[0][:2] == [3, 4]
 
 
+def test_a_slice_means_its_ends_also_where_another_one_lay_at_its_place_in_memory():
+    def program(ctx):
+        window = ctx.window("w", 1000, np.int64)
+        window.store(np.arange(1000))
+        return [window.load(slice(i, i + 1)).item() for i in range(1000)]  # each is gone before the next is made
+
+    result, events = _one(program)
+    assert result == list(range(1000))
+    assert events[1:] == [("load", [i], 8) for i in range(1000)]
+
+
+@pytest.mark.parametrize("peer", (1.0, -1, "0"))
+def test_a_peer_that_is_no_rank_is_refused_also_for_a_slice_that_is_known(peer):
+    def program(ctx):
+        window, at = ctx.window("w", 4, np.int64), slice(0, 2)
+        assert all(window.remote_load(known, at).size == 2 for known in (0, 1, True, np.int64(1)))
+        window.remote_load(peer, at)
+
+    said = f'rank 0, in its step 5: window "w".remote_load(peer={peer!r}, at=0:2): peers are ranks 0 to 1'
+    assert said in cl.simulate(program, ranks=2).report()
+
+
 def test_what_is_done_through_local_is_not_traced():
     def program(ctx):
         window = ctx.window("w", (2, 2), np.float32)
