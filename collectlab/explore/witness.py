@@ -18,6 +18,7 @@ from collectlab.trace.races import Race, key, pairs
 
 _MOST_DELAYED = 0.75  # of the tries: the rest is drawn at random
 _FURTHER = 20  # tries after the first schedule that does harm: the one that turns the fewest races round is shown
+_MANY = 2000  # pairs of accesses that race; where there are more, the first schedule that does harm is shown
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
     step_by_step = InStep(ranks).run(program, args)
     right = expected if expected is not None else outcome(step_by_step)[0]
     in_order = differs(step_by_step, right) is None
-    orders = _orders(step_by_step.trace) if in_order else {}
+    first = _orders(step_by_step.trace)
+    orders, further = first if in_order else {}, _FURTHER if len(first) <= _MANY else 0
     tried, harmful = 0, []
     for run in _candidates(program, args, ranks, race, int(tries * _MOST_DELAYED), _most_idle(step_by_step)):
         tried += 1
@@ -81,7 +83,7 @@ def witness(program, *args, ranks=4, race=None, expected=None, tries=200):
             step, late, others = turned
             harmful.append((others, tried, run, _harmed(run, right, step), step, late))
         enough = any(others == 1 or _endless(run, rank) for others, _, run, rank, *_ in harmful)
-        if enough or tried == tries or (harmful and tried == harmful[0][1] + _FURTHER):
+        if enough or tried == tries or (harmful and tried == harmful[0][1] + further):
             break
     if not harmful:
         return Witness(race, tried)

@@ -80,7 +80,8 @@ class Race:
 
 def key(a, b):
     """The window, and rank, kind and line of each: two racing pairs with the same are one race."""
-    return (a.name, a.peer, *sorted((e.rank, e.kind, e.file, e.line) for e in (a, b)))
+    one, other = (a.rank, a.kind, a.file, a.line), (b.rank, b.kind, b.file, b.line)
+    return (a.name, a.peer, one, other) if one <= other else (a.name, a.peer, other, one)
 
 
 def find(trace):
@@ -88,8 +89,8 @@ def find(trace):
     races, seen, mine = [], set(), None
     for before, at, both in pairs(trace):
         a, b = trace.events[before], trace.events[at]
-        if key(a, b) not in seen:
-            seen.add(key(a, b))
+        if (name := key(a, b)) not in seen:
+            seen.add(name)
             mine = mine or _Steps(trace)
             first, second = mine.meant(before, at, both)
             steps = (mine.number[first], mine.number[second])
@@ -102,20 +103,22 @@ def pairs(trace):
     """Every two accesses that race: (place in trace.events of the one, of the later one, the elements of both)."""
     accesses, made, times = defaultdict(dict), [0] * trace.nranks, None
     for at, event in enumerate(trace.events):
-        made[event.rank] += 1
-        if event.kind not in (STORE, LOAD) or not len(event.elements):
+        mine, does = event.rank, event.kind
+        made[mine] += 1
+        if (does != STORE and does != LOAD) or not len(event.elements):
             continue
         place, unordered = accesses[event.peer, event.name], []
         for (rank, kind), (places, numbers) in place.items():
-            if rank != event.rank and STORE in (kind, event.kind):
+            if rank != mine and (does == STORE or kind == STORE):
                 times = times or clocks(trace)
-                unordered += places[bisect_right(numbers, times[at][rank]) :]  # a rank's become certain in turn
+                if numbers[-1] > times[at][rank]:  # a rank's become certain in turn
+                    unordered += places[bisect_right(numbers, times[at][rank]) :]
         for before in sorted(unordered):
             if both := common(trace.events[before].elements, event.elements):
                 yield before, at, both
-        places, numbers = place.setdefault((event.rank, event.kind), ([], []))
+        places, numbers = place.setdefault((mine, does), ([], []))
         places.append(at)
-        numbers.append(made[event.rank])
+        numbers.append(made[mine])
 
 
 def common(a, b):

@@ -197,3 +197,19 @@ def test_looks_in_a_loop_are_not_cut_short_where_the_value_comes():
                 pass
 
     assert not witness(program, 2_000, ranks=3, tries=4)
+
+
+def test_where_thousands_of_accesses_race_the_first_schedule_that_does_harm_is_shown():
+    """To find the one that turns the fewest round would take a run, and all of its pairs, for each of twenty more."""
+
+    def program(ctx, rounds):
+        window = ctx.window("w", 1, np.int64)
+        for number in range(rounds):
+            window.store([number])
+            total = sum(int(window.remote_load(peer)[0]) for peer in range(ctx.nranks))
+        return total
+
+    few, many = (witness(program, rounds, ranks=3) for rounds in (3, 30))
+    assert few and many and many.tried < few.tried <= 22
+    run = cl.simulate(program, 30, ranks=3, schedule=many.schedule)
+    assert run.results[many.rank] == many.holds != many.instead
