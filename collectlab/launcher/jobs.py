@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 
-_PATIENCE = 1.5  # seconds that the command which withdraws a job is given
+from collectlab.launcher import sweep
+
+_PATIENCE = 1.5  # seconds that the command which withdraws a job is waited for
 _FIRST, _LONGEST = 0.3, 10.0  # seconds before the first look at a queue, and at most before another
 
 
@@ -72,12 +74,22 @@ def explained(output, hints):
 
 
 def withdraw(words):
-    """Run the command that ends a job; what went wrong, or ""."""
+    """Run the command that ends a job; what went wrong, or "".
+
+    On a busy cluster it may take long: then it goes on by itself, also when all that carries the tag is killed.
+    """
     if not words:
         return ""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE)
-        why = done.stderr.strip() if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
+    untagged = {name: value for name, value in os.environ.items() if name != sweep.TAG}
+    with open(os.memfd_create("collectlab-cancel", os.MFD_CLOEXEC), "w+b") as said:
+        try:
+            asked = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, env=untagged,
+                start_new_session=True,
+            )  # fmt: skip
+            why = asked.wait(_PATIENCE) and os.pread(said.fileno(), 1 << 12, 0).decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            why = f"it has not answered after {_PATIENCE} s, and goes on"
+        except OSError as error:
+            why = str(error)
     return f"{' '.join(words)}: {why}" if why else ""

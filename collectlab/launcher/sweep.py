@@ -48,7 +48,8 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
 
     `since` is when the first of them started, for ranks that may have died inside MPI_Init: what they had made
-    by then is removed too. So are the files and folders `leaves`.
+    by then is removed too. So are the files and folders `leaves`: with {pid} in it, where that of the launcher is not
+    known, those of all that have ended.
     Returns the pids that are still alive after `within` seconds (none, unless the kernel holds one back).
     """
     files, killed, end = set(), set(), time.monotonic() + within
@@ -66,6 +67,7 @@ def kill(tag, spare=(), within=3.0, since=None, leaves=()):
             return left
         _await_exit(left, 0.2)
     unlink(files if since is None else files | abandoned(since))
+    leaves = [found for path in leaves for found in ([path] if "{pid}" not in path else _orphaned(path, since))]
     unlink(leaves)
     for path in filter(os.path.isdir, leaves):
         import shutil
@@ -83,6 +85,21 @@ def _leaves_of(pid):
         return [path.replace("{pid}", str(pid)) for path in leaves if "{pid}" in path]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []  # it has ended, or the variable is not ours
+
+
+def _orphaned(path, since):
+    """What is called `path`, with the number of no process in the place of {pid}, and was made after `since`."""
+    folder, name = os.path.split(path)
+    words = re.compile(re.escape(name).replace(re.escape("{pid}"), r"(\d+)"))
+    found = []
+    for entry in os.scandir(folder) if since and os.path.isdir(folder) else ():
+        try:
+            about, match = entry.stat(follow_symlinks=False), words.fullmatch(entry.name)
+        except OSError:
+            continue
+        if match and about.st_uid == os.getuid() and about.st_ctime >= since - 0.1 and not _alive(match[1]):
+            found.append(entry.path)
+    return found
 
 
 def abandoned(since):

@@ -241,6 +241,19 @@ def test_what_cannot_be_killed_is_named(monkeypatch):
         assert sweep.kill("unkillable") == []
 
 
+def test_what_a_launcher_of_unknown_number_leaves_is_found_by_the_number_of_none(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    live, other = os.getpid(), tmp_path / "ompi.letters"
+    made = [tmp_path / f"ompi.{pid}" for pid in (ended.pid, live)]
+    for folder in (*made, other):
+        folder.mkdir()
+    leaves = [str(tmp_path / "ompi.{pid}"), str(tmp_path / "nowhere" / "{pid}")]
+    assert sweep.kill("nobody", since=time.time() + 60, leaves=leaves) == [] and made[0].exists(), "it is older"
+    assert sweep.kill("nobody", since=time.time() - 60, leaves=leaves) == []
+    assert [folder.exists() for folder in (*made, other)] == [False, True, True]
+
+
 def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
     seconds = str(time.time_ns() // 1_000_000)  # by which these sleepers are known
 

@@ -4,8 +4,9 @@ import os
 import select
 
 import pytest
+from marks import wait_for
 
-from collectlab.launcher import jobs, sites
+from collectlab.launcher import jobs, sites, sweep
 
 QUEUE = """\
 other Resources
@@ -76,6 +77,16 @@ def test_the_sites_are_read(name, monkeypatch):
         assert sites.command(site, 2, [])[:2] == ["/bin/srun", "--jobid=7"]
 
 
+def test_a_job_is_withdrawn_by_a_command_that_takes_longer_than_the_end_of_the_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
+    monkeypatch.setenv(sweep.TAG, "ranks-that-end")
+    script = 'until [ -e "$0/go" ]; do sleep 0.01; done; touch "$0/done"'
+    assert "has not answered" in jobs.withdraw(["sh", "-c", script, str(tmp_path)])
+    assert sweep.kill("ranks-that-end", spare={os.getpid()}) == []
+    (tmp_path / "go").touch()
+    wait_for((tmp_path / "done").exists)
+
+
 def test_what_a_launcher_says_is_explained():
     said = "salloc: Pending\nsalloc: error: Job submit failed: no account\nsalloc: error: other\n"
     assert jobs.explained(said, {"nothing": "x", "no account": "set it"}) == "Job submit failed: no account; set it"
@@ -86,5 +97,3 @@ def test_a_job_that_cannot_be_withdrawn_is_told(tmp_path, monkeypatch):
     assert jobs.withdraw([]) == jobs.withdraw(["true"]) == ""
     assert jobs.withdraw(["sh", "-c", "echo no controller >&2; exit 1"]).endswith("exit 1: no controller")
     assert "No such file" in jobs.withdraw([str(tmp_path / "scancel"), "--name=x"])
-    monkeypatch.setattr(jobs, "_PATIENCE", 0.1)
-    assert "timed out" in jobs.withdraw(["sleep", "60"])
