@@ -21,6 +21,7 @@ COSTS = {
     "rabenseifner": rabenseifner.all_reduce_cost,
 }
 MOST_RANKS, MOST_BYTES = 64, 2**40
+BOUNDS = {"latency_us": (0, 1_000_000), "bandwidth_gbs": (0.001, 1_000_000)}
 ITEMSIZE = 4  # of float32
 MODEL = "Model: (steps + messages) x latency + bytes / bandwidth, by the card of the slowest rank."
 NOT = "Left out: links that ranks share, waiting for a rank that is late itself, adding, copying, overlap."
@@ -65,14 +66,13 @@ class CostExplorer(View):
         if not _is_whole(nbytes) or not 0 < nbytes <= MOST_BYTES or nbytes % ITEMSIZE:
             said = f"is a multiple of {ITEMSIZE}, up to {MOST_BYTES:,}, not {nbytes!r}"
             raise NotAccepted(f"{call}: nbytes {said}", f"The number of bytes {said}; a float32 has {ITEMSIZE}.")
-        for name, least in (("latency_us", "0 or more"), ("bandwidth_gbs", "more than 0")):
+        for name, (least, most) in BOUNDS.items():
             value = settings[name]
-            fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-            if not fine or (value == 0 and least != "0 or more"):
-                said = f"is a finite number, {least}, not {value!r}"
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+                said = f"is a number, {least:,} to {most:,}, not {value!r}"
                 raise NotAccepted(f"{call}: {name} {said}", f"The {name.partition('_')[0]} {said}.")
         settings = {"nranks": int(nranks), "nbytes": int(nbytes)} | {
-            name: float(settings[name]) for name in ("latency_us", "bandwidth_gbs")
+            name: float(settings[name]) for name in BOUNDS
         }
         return settings
 

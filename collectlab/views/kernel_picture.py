@@ -4,7 +4,7 @@ from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.states import LOADED, RETURNED, Row
-from collectlab.views.words import head, listed, span
+from collectlab.views.words import begin, head, listed, names_of, span
 
 BESIDE = 8  # ranks up to which signals and bytes stand beside the windows, not below them
 MOST_SIGNALS = 6  # rows that are drawn; those around the row of the step
@@ -112,12 +112,10 @@ class KernelPicture:
         return ["; ".join(self.view.waits_said()) or "nobody waits", "; ".join(long), f"{len(long)} ranks wait"]
 
     def _heads(self, x, y, w):
-        names = list(map(head, self.groups))
-        if max(width_of(name, 9, "bold") for name in names) > w - 10:
-            names = list(map(listed, self.groups))
+        names = names_of(self.groups, (head, listed, begin), lambda name: width_of(name, 9, "bold") <= w - 4)
         for at, group in enumerate(self.groups):
             middle = x + at * w + (w - 4) / 2
-            self.drawing.label(middle, y, fitting([names[at]], w - 4, 9, "bold"), 9, "bold", align="center")
+            self.drawing.label(middle, y, names[at], 9, "bold", align="center")
             if len(group) == 1 and self.view.devices:
                 device = fitting([self.view.devices[group[0]]], w - 4, 7)
                 self.drawing.label(middle, y + 14, device, 7, colour=palette.QUIET, align="center")
@@ -237,7 +235,7 @@ class KernelPicture:
         narrow = w < 60
         if signs[LOAD]:
             who = "all" if len(signs[LOAD]) == self.nranks > 1 else listed(signs[LOAD])
-            texts, dark = [f"→ {who}", f"→{who}", f"→{len(signs[LOAD])}×"][narrow:], True
+            texts, dark = [f"→ {who}", f"→{who}", f"→{len(signs[LOAD])}×", "→"][narrow:], True
         elif signs["from"]:
             who = listed(signs["from"])
             texts, dark = [f"← {who}", f"←{who}", "←"][narrow:], True
@@ -295,9 +293,9 @@ class KernelPicture:
         part = f", {few} of {every} rows" * (few < every)
         texts = [f"notifications, of those awaited{part}", f"notifications{part}"]
         self.drawing.label(x, y + 10, fitting(texts, wide, 9, "bold"), 9, "bold")
-        for at, group in enumerate(self.groups):
-            text = fitting([listed(group)], w - 3, 8, "bold")
-            self.drawing.label(columns + at * w + (w - 3) / 2, y + 27, text, 8, "bold", align="center")
+        names = names_of(self.groups, (listed, begin), lambda name: width_of(name, 8, "bold") <= w - 3)
+        for at, name in enumerate(names):
+            self.drawing.label(columns + at * w + (w - 3) / 2, y + 27, name, 8, "bold", align="center")
         y += 38
         names = {name for name, _ in self.states.rows}
         for name, row in self.signals:

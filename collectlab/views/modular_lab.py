@@ -191,15 +191,16 @@ class ModularLab(SteppedView):
         now = self._settings
         inputs, rows = self._step_controls(widgets)
         narrow = {"layout": {"width": "130px"}, "style": {"description_width": "30px"}}
-        wide = {"layout": {"width": "290px"}, "style": {"description_width": "190px"}, "continuous_update": False}
+        late = {"continuous_update": False, "style": {"description_width": "initial"}}
+        wide, less = ({"layout": {"width": width}} for width in ("290px", "150px"))
         chosen = {
             # not IntText, which would cut a fraction off before anybody could refuse it
             "m": widgets.FloatText(now["m"], description="m", step=1, **narrow),
             "a": widgets.FloatText(now["a"], description="a", step=1, **narrow),
         }
         predictions = {
-            "residue": widgets.Text(now["residue"], description="residue after the next step", **wide),
-            "period": widgets.Text(now["period"], description="period", **wide),
+            "residue": widgets.Text(now["residue"], description="residue after the next step", **late, **wide),
+            "period": widgets.Text(now["period"], description="period", **late, **less),
         }
         row = {"layout": {"flex_flow": "row wrap"}}
         return inputs | chosen | predictions, [

@@ -91,8 +91,14 @@ class SideBySide(SteppedView):
 
     # What it says
 
+    def _titled(self):
+        """What each run is called, and its player; where both are called alike, by its side."""
+        titles = [player.title() for player in self.players]
+        sides = ("left, ", "right, ") if len({*titles}) == 1 else ("", "")
+        return [(side + title, player) for side, title, player in zip(sides, titles, self.players, strict=True)]
+
     def caption(self):
-        return "  ".join(f"{player.title()}: {player.caption()}" for player in self.players)
+        return "  ".join(f"{title}: {player.caption()}" for title, player in self._titled())
 
     def text(self):
         one, two = (player.text() for player in self.players)
@@ -102,11 +108,11 @@ class SideBySide(SteppedView):
     def comparison(self):
         """What the two have done in all by now, in a sentence: str."""
         told = []
-        for player in self.players:
+        for title, player in self._titled():
             cards = player.states.measured(player.settings["step"])
             moved, waits = sum(card.nbytes for card in cards), max(card.steps for card in cards)
             steps = f"{player.settings['step']} of {player.last} steps"
-            told.append(f"{player.title()}: {steps}, {moved:,} bytes moved in all, {number_of(waits, 'wait')} a rank")
+            told.append(f"{title}: {steps}, {moved:,} bytes moved in all, {number_of(waits, 'wait')} a rank")
         return f"{'; '.join(told)}."
 
     # As a picture

@@ -12,7 +12,7 @@ from collectlab.trace.events import BARRIER, LOAD, STORE, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import SteppedView
-from collectlab.views.words import groups
+from collectlab.views.words import begin, groups
 from collectlab.words import ranks_named
 
 MOST = 16  # ranks that have a row and a column of their own
@@ -332,8 +332,10 @@ class Traffic(SteppedView):
         words = list(map(_range, self._groups))
         long = [f"rank{'s' * (n < self.nranks)} {word}" for word in words]
         longest = max(width_of(word, 9, "bold") for word in long)
-        head = 9 if max(width_of(word, 9, "bold") for word in words) <= wide - 4 else 7
         down, across = (long if longest <= room else words for room in (_LEFT - 8, wide - 4))
+        head = 9 if max(width_of(word, 9, "bold") for word in across) <= wide - 4 else 7
+        if max(width_of(word, head, "bold") for word in across) > wide - 4:
+            head, across = 9, list(map(begin, self._groups))
         for i in range(n):
             x, y = left + (i + 0.5) * wide, _TOP + (i + 0.5) * tall
             drawing.label(_MARGIN, y, down[i], 9, "bold")

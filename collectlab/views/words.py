@@ -14,6 +14,20 @@ def head(group):
     return f"rank {group[0]}" if len(group) == 1 else f"ranks {group[0]}–{group[-1]}"
 
 
+def begin(group):
+    """The shortest name of a column of these ranks: "4–" where more columns follow than can be written out."""
+    return f"{group[0]}" if len(group) == 1 else f"{group[0]}–"
+
+
+def names_of(groups, ways, fits):
+    """What the columns are called, in the first of some ways in which each name fits, or in the last."""
+    for way in ways:
+        names = list(map(way, groups))
+        if all(map(fits, names)):
+            break
+    return names
+
+
 def listed(ranks):
     """Such as "0, 2, 5–7"."""
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(sorted(ranks)), lambda at: at[1] - at[0])]
