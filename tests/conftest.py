@@ -200,12 +200,13 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if not config.stash[LEFT_OUT]:
-        return
-    terminalreporter.section("left out")
+    lines = []
     for (heading, cure), tests in sorted(config.stash[LEFT_OUT].items()):
-        terminalreporter.line(f"{len(tests)} left out: {heading}")
-        if cure:
-            terminalreporter.line(f"    to run: {cure}")
-        for nodeid in tests:
-            terminalreporter.line(f"      {nodeid}")
+        lines += [f"{len(tests)} left out: {heading}", *([f"    to run: {cure}"] if cure else [])]
+        lines += [f"      {nodeid}" for nodeid in tests]
+    if lines and (gathered := os.environ.get("COLLECTLAB_LEFT_OUT")):  # of launch/test, which lists it at its end
+        with open(gathered, "a") as file:
+            file.write("\n".join([*lines, ""]))
+    elif lines:
+        terminalreporter.section("left out")
+        terminalreporter.write_line("\n".join(lines))

@@ -24,6 +24,9 @@ TOOLS = """awk bash cat chmod cut df dirname env find flock getent grep head id 
 ECHO = """import json, os, sys
 given = {"argv": sys.argv[1:], "cwd": os.getcwd(), "home": os.environ["HOME"], "prefix": sys.prefix}
 print(json.dumps(given))
+if gathered := os.environ.get("COLLECTLAB_LEFT_OUT"):
+    with open(gathered, "a") as file:
+        print("1 left out", file=file)
 sys.exit(int(os.environ.get("FAILS", "nothing") in sys.argv))
 """
 

@@ -34,10 +34,11 @@ def test_a_second_start_installs_nothing_and_hands_arguments_on(ready):
     assert (ready.path / "builds").read_text() == "built\n"
 
 
-def test_the_whole_suite_is_run_in_parts(ready):
+def test_the_whole_suite_is_run_in_parts_and_what_they_left_out_is_listed_at_the_end(ready):
     result = ready.start("launch/test", "--all", "--without", "gpu")
-    parts = [json.loads(line)["argv"] for line in result.stdout.splitlines()]
-    assert result.returncode == 0 and len(parts) == 4
+    said, left_out = result.stdout.split("\n=== left out ===\n")
+    parts = [json.loads(line)["argv"] for line in said.splitlines()]
+    assert result.returncode == 0 and len(parts) == 4 and left_out == 4 * "1 left out\n" and result.stderr == ""
     assert all(part[2:5] == ["--all", "--without", "gpu"] for part in parts)
     parts = [[word for word in part[5:] if not word.startswith("-p")] for part in parts]
     (rest,) = (part for part in parts if part[0] == "tests")
@@ -50,7 +51,8 @@ def test_the_whole_suite_is_run_in_parts(ready):
 @pytest.mark.parametrize("fails", ["tests/views", "tests/exercises", "tests/browser", "--ignore=tests/views"])
 def test_a_failure_in_any_part_is_one(ready, fails):
     result = ready.start("launch/test", FAILS=fails)
-    assert result.returncode == 1 and len(result.stdout.splitlines()) == 4
+    assert result.returncode == 1 and result.stdout.count('"argv"') == 4
+    assert result.stderr.startswith("collectlab: there were failures")
 
 
 def test_a_need_without_a_name_is_left_to_pytest(ready):

@@ -36,7 +36,9 @@ def test_moon():
 
 
 @pytest.fixture
-def suite(tmp_path):
+def suite(tmp_path, monkeypatch):
+    monkeypatch.delenv("COLLECTLAB_LEFT_OUT", raising=False)  # of the launch/test that runs this test
+
     def run(tests, *arguments):
         (tmp_path / "conftest.py").write_text(CONFTEST)
         (tmp_path / "test_it.py").write_text(tests)
@@ -55,6 +57,15 @@ def test_listed_with_reason_and_cure(suite):
     listed = out[out.index("= left out =") :]
     assert "1 left out: needs moon: there is no moon\n" in listed
     assert "to run: wait for the night\n" in listed and "test_it.py::test_moon" in listed
+
+
+def test_listed_where_launch_test_gathers_the_parts(suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLECTLAB_LEFT_OUT", str(tmp_path / "gathered"))
+    for _ in range(2):
+        code, out = suite(TESTS)
+        assert code == 0 and "1 skipped" in out and "left out" not in out
+    one = "1 left out: needs moon: there is no moon\n    to run: wait for the night\n      test_it.py::test_moon\n"
+    assert (tmp_path / "gathered").read_text() == 2 * one
 
 
 def test_a_failure_under_all(suite):
