@@ -23,6 +23,13 @@ class ndarray:
     def get(self):
         return self._held.copy()
 
+    def set(self, values):
+        self._held[...] = values
+
+    @property
+    def T(self):
+        return ndarray(self._held.T)
+
     def reshape(self, *shape):
         return ndarray(self._held.reshape(*shape))
 
@@ -50,9 +57,12 @@ class ndarray:
 
 for name in ("shape", "size", "ndim", "dtype", "itemsize", "nbytes"):
     setattr(ndarray, name, property(lambda self, name=name: getattr(self._held, name)))
-for name in "add sub mul truediv floordiv lt ne and".split():
+for name in "add sub mul truediv floordiv matmul lt ne and".split():
     function = getattr(operator, f"__{name}__")
     setattr(ndarray, f"__{name}__", lambda a, b, f=function: ndarray(np.asarray(f(a._held, _on_device(b)))))
+for name in "iadd isub imul itruediv".split():
+    function = getattr(operator, f"__{name}__")
+    setattr(ndarray, f"__{name}__", lambda a, b, f=function: (f(a._held, _on_device(b)), a)[1])
 
 
 def _on_device(value):
@@ -70,6 +80,12 @@ def _function(of_numpy):
 
 
 add, multiply, minimum, maximum = map(_function, (np.add, np.multiply, np.minimum, np.maximum))
+subtract, divide, sqrt, tanh, matmul = map(_function, (np.subtract, np.divide, np.sqrt, np.tanh, np.matmul))
+sum = _function(np.sum)
+
+
+def vdot(a, b):
+    return float(np.vdot(_on_device(a), _on_device(b)))  # of CuPy an array without axes, which float() takes
 
 
 def asarray(value, dtype=None):
@@ -83,6 +99,10 @@ def empty(shape, dtype):
 
 def empty_like(value):
     return ndarray(np.empty_like(_on_device(value)))
+
+
+def zeros_like(value):
+    return ndarray(np.zeros_like(_on_device(value)))
 
 
 def concatenate(values):
