@@ -88,6 +88,42 @@ def test_three_calls_in_a_row_are_right_and_race_free_under_every_schedule_tried
                     assert all(same(y, ys[rank]) for y, ys in zip(results, expected, strict=True))
 
 
+def in_place(ctx, x, kernel):
+    """The result takes the place of the input, which is the input of the next call again as it was."""
+    for _ in range(3):
+        z = x.copy()
+        y = kernel.program(ctx, z)
+        z = z if z.shape == y.shape else np.empty_like(y)
+        z[...] = y
+    return z
+
+
+def with_gaps(ctx, x, kernel):
+    """The elements of the input do not lie side by side."""
+    wide = np.zeros(2 * x.size, x.dtype)
+    wide[::2] = x
+    return kernel.program(ctx, wide[::2])
+
+
+def turned_round(ctx, x, kernel):
+    return kernel.program(ctx, x[::-1].copy()[::-1])
+
+
+def read_only(ctx, x, kernel):
+    x.flags.writeable = False
+    return kernel.program(ctx, x)
+
+
+@pytest.mark.parametrize("passed", (in_place, with_gaps, turned_round, read_only))
+def test_an_input_may_be_overwritten_by_the_result_and_lie_in_memory_in_any_way(kernel, passed):
+    for nranks in (1, 2, 3, 4, 5, 7):
+        for count in (0, 1, 7, 12):
+            xs = inputs(kernel, nranks, count)
+            run = cl.simulate(passed, cl.per_rank(xs), kernel, ranks=nranks, schedule=1)
+            assert run.ok and run.trace.races() == [], run.report()
+            assert all(map(same, run.results, kernel.reference(xs))), (nranks, count)
+
+
 def test_every_wait_is_needed(kernel):
     """Taken out of the trace of three calls, any one wait leaves a race: nothing waits in vain, and the last
     signals of a call free the window for the next."""
