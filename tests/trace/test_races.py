@@ -168,3 +168,15 @@ def test_a_long_run_without_a_race_is_not_gone_through_pair_by_pair():
     trace = cl.simulate(program, np.ones(6), 100, ranks=3).trace
     trace.events = Counted(trace.events)
     assert trace.races() == [] and Counted.looks <= len(trace.events)
+
+
+@pytest.mark.parametrize(
+    ("file", "place"), (("/home/me/kernels.py", "kernels.py, line 4"), ("/tmp/ipykernel_7/123.py", "line 4"))
+)
+def test_a_line_is_named_with_its_file_and_that_of_a_notebook_without(file, place):
+    """What a notebook's cell is called in a trace is a number that its reader never sees."""
+    names = {}
+    source = "def program(ctx):\n    window = ctx.window('w', 1, int)\n    if ctx.rank:\n        window.store([1])\n"
+    exec(compile(f"{source}    window.remote_load(1)\n", file, "exec"), names)
+    (race,) = cl.simulate(names["program"], ranks=2).trace.races()
+    assert race.lines[1] == f"    rank 1 stores it   {place}"
