@@ -13,7 +13,7 @@
 
 from collectlab.sharding import checkpoint, collectives
 from collectlab.sharding.buckets import Buckets
-from collectlab.sharding.memory import Phase, Plan, mixed_precision, plan
+from collectlab.sharding.memory import Phase, Plan, mixed_precision, mixed_precision_table, plan
 from collectlab.sharding.meter import measure
 from collectlab.sharding.model import Network
 from collectlab.sharding.optimizers import Adam, Sgd
@@ -22,5 +22,5 @@ from collectlab.sharding.training import Task, reference
 
 __all__ = [
     "STRATEGIES", "Adam", "Buckets", "Network", "Phase", "Plan", "Sgd", "Task", "checkpoint", "collectives",
-    "measure", "mixed_precision", "plan", "reference", "train",
+    "measure", "mixed_precision", "mixed_precision_table", "plan", "reference", "train",
 ]  # fmt: skip

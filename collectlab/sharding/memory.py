@@ -177,6 +177,26 @@ _PHASES = {
 }
 
 
+_MIXED = {
+    "weights, float16": 2, "gradient, float16": 2,
+    "master copy, float32": 4, "mean, float32": 4, "square, float32": 4,
+}  # fmt: skip
+_IN_SHARDS = {
+    "nothing": (),
+    "optimizer state": ("master copy, float32", "mean, float32", "square, float32"),
+    "optimizer state and gradients": (*_MIXED,)[1:],
+    "optimizer state, gradients and parameters": (*_MIXED,),
+}
+
+
+def _mixed(nranks):
+    """{what is sharded: {array: bytes a parameter that a rank keeps}}."""
+    return {
+        what: {of: nbytes / nranks if of in shards else nbytes for of, nbytes in _MIXED.items()}
+        for what, shards in _IN_SHARDS.items()
+    }
+
+
 def mixed_precision(nranks):
     """Bytes a parameter that a rank keeps with Adam in mixed precision: {what is sharded: bytes}.
 
@@ -184,9 +204,17 @@ def mixed_precision(nranks):
     12 bytes: 16 in all on every rank where nothing is sharded (Rajbhandari et al., ZeRO, 2019, section 3.1).
     Activations and temporary arrays come on top.
     """
-    return {
-        "nothing": 2 + 2 + 12,
-        "optimizer state": 2 + 2 + 12 / nranks,
-        "optimizer state and gradients": 2 + (2 + 12) / nranks,
-        "optimizer state, gradients and parameters": (2 + 2 + 12) / nranks,
-    }
+    return {what: sum(held.values()) for what, held in _mixed(nranks).items()}
+
+
+def mixed_precision_table(nranks):
+    """The same as text: a row for each array, a column for what is sharded."""
+    held = _mixed(nranks)
+    heads = ("nothing", "optimizer state", "and gradients", "and parameters")
+    rows = [("in shards:", *heads)]
+    rows += [(of, *(f"{column[of]:.3g}" for column in held.values())) for of in _MIXED]
+    rows.append(("in all", *(f"{nbytes:.3g}" for nbytes in mixed_precision(nranks).values())))
+    wide = max(len(row[0]) for row in rows)
+    lines = [f"{name:{wide}}" + "".join(f"  {cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
+             for name, *cells in rows]  # fmt: skip
+    return "\n".join([f"bytes a parameter on each of {nranks} rank{'s' * (nranks > 1)}, Adam", *lines])

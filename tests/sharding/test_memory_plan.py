@@ -147,6 +147,19 @@ def test_mixed_precision_is_sixteen_bytes_a_parameter_and_less_in_shards():
     assert np.round(of_64, 1).tolist() == [120, 31.4, 16.6, 1.9]
 
 
+def test_the_master_copy_has_a_row():
+    assert sharding.mixed_precision_table(4).splitlines() == [
+        "bytes a parameter on each of 4 ranks, Adam",
+        "in shards:            nothing  optimizer state  and gradients  and parameters",
+        "weights, float16            2                2              2             0.5",
+        "gradient, float16           2                2            0.5             0.5",
+        "master copy, float32        4                1              1               1",
+        "mean, float32               4                1              1               1",
+        "square, float32             4                1              1               1",
+        "in all                     16                7            5.5               4",
+    ]
+
+
 class StandIn:
     """CuPy's hook for its memory pool, as far as it is used: it is told of each array that is made and freed."""
 
