@@ -144,6 +144,17 @@ def signals_kept_from_the_first_call(ctx, mended):
         ctx.barrier(rows, 1)
 
 
+def signals_kept_while_others_are_asked_for_anew(ctx, mended):
+    w, rows = window_and_rows(ctx)
+    for call in range(2):
+        if mended and call:
+            w, rows = window_and_rows(ctx)
+        w.store(one())
+        ctx.barrier(rows, 0)
+        w.remote_load(1 - ctx.rank)
+        ctx.barrier(ctx.signals("others", rows=1), 0)
+
+
 def two_stores(ctx, mended):
     w = ctx.window("w", 2, np.int64)
     w.remote_store(0, one(), slice(ctx.rank, ctx.rank + 1) if mended else slice(0, 1))
@@ -194,6 +205,7 @@ KINDS = {
     fixed_target_in_the_second_call: ("asks for 1", r"ask for signals.generation, .*\(here 2\)"),
     one_row_for_all_rounds: ("asks for 1", r"one more each time the row is used \(here 2\)"),
     signals_kept_from_the_first_call: ("asks for 1", "ask for the signals anew in each call"),
+    signals_kept_while_others_are_asked_for_anew: ("asks for 1", "ask for the signals anew in each call"),
     two_stores: ("waits for no signal", "elements of its own to store to: of two stores to one element, one is lost"),
     load_add_store: ("", "elements of its own to store to"),
     no_signal: ("waits for no signal of rank 0", "a signal: rank 0 notifies rank 1 after it stores .line {3}."),

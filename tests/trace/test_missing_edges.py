@@ -21,6 +21,23 @@ def test_a_load_of_what_nobody_else_has_stored_means_the_store_first_however_ear
         assert (race.first.kind, race.second.kind, race.steps) == ("store", "load", (3, 0))
 
 
+def test_of_a_load_and_a_store_in_the_same_step_of_their_ranks_the_store_is_meant_to_come_first():
+    def program(ctx):
+        window, rows = ctx.window("w", 1, np.int64), ctx.signals("s", rows=1)
+        if ctx.rank == 0:
+            window.store(np.ones(1, np.int64))
+            rows.notify(1, 0)
+            window.store(np.ones(1, np.int64))
+        else:
+            rows.wait(0, 0, 1)
+            window.load()
+            window.remote_load(0)
+
+    for schedule in (None, -1, 5):
+        (race,) = cl.simulate(program, ranks=2, schedule=schedule).trace.races()
+        assert (race.first.kind, race.second.kind, race.steps) == ("store", "load", (2, 2))
+
+
 def test_ranks_that_store_to_the_same_elements_in_turn_are_not_told_to_keep_apart():
     def program(ctx):
         window, rows = ctx.window("w", 1, np.int64), ctx.signals("s", rows=2)
