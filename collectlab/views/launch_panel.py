@@ -98,6 +98,14 @@ class LaunchPanel(Living):
             self._why = str(error)
             self._show()
 
+    def _start_once(self, _):
+        if not self._there():  # a second click of a double click finds them
+            self.start()
+
+    def _there(self):
+        """Whether ranks are running, or on their way."""
+        return self.ranks is not None and self.ranks.status != "stopped"
+
     def _stop_all(self, button):
         button.disabled = True  # in a thread, as it may take two seconds
         threading.Thread(target=self.stop, name="collectlab stop", daemon=True).start()
@@ -169,7 +177,7 @@ class LaunchPanel(Living):
             "ranks": widgets.BoundedIntText(now["ranks"], min=1, max=MOST_RANKS, description="ranks"),
             "device": widgets.Dropdown(options=DEVICES, value=now["device"], description="device"),
         }
-        start = self._button(widgets, "Start", lambda _: self.start(), "start ranks that wait for programs")
+        start = self._button(widgets, "Start", self._start_once, "start ranks that wait for programs")
         stop = self._button(widgets, "Stop", self._stop_all, "end what is running, and the ranks with it")
         buttons = [start, stop]
         if self.program:
@@ -211,7 +219,7 @@ class LaunchPanel(Living):
                         control.value = self._settings[name]
             finally:
                 self._setting = False
-            there = self.ranks is not None and self.ranks.status != "stopped"
+            there = self._there()
             for control in self._inputs.values():
                 control.disabled = there
             self._start.disabled, self._stop.disabled = there, not there

@@ -1,6 +1,7 @@
 """What a person sees of a run while it goes on: the ranks at work, Stop while a cell waits, the panel by its keys."""
 
 import pytest
+from marks import wait_for
 
 pytestmark = pytest.mark.needs("browser")
 
@@ -62,3 +63,37 @@ def test_the_panel_by_its_keys(tab, shots):
     panel.get_by_text("2 ranks on site local: stopped").wait_for()
     panel.get_by_text("was stopped with its ranks").wait_for()
     assert tab.faults == []
+
+
+def test_the_panel_is_pressed_in_haste(tab, course, expect, shots):
+    _run(tab, 2)
+    panel = tab.cells.nth(2).locator(".jp-OutputArea")
+    start, run, stop = (panel.get_by_role("button", name=name, exact=True) for name in ("Start", "Run", "Stop"))
+    expect(panel.get_by_text("no ranks are running")).to_be_visible()  # of the panel that was there before
+    start.dblclick()
+    run.click()
+    run.click()
+    stop.click()
+    expect(panel.get_by_text("2 ranks on site local: stopped")).to_be_visible()
+    wait_for(lambda: not course.mark.pids("worker"), 10)
+    run.click()
+    expect(panel.get_by_text("waiting in recv with rank 1")).to_be_visible()
+    assert len(course.mark.pids("supervisor")) == 1
+    assert tab.faults == []
+
+
+def test_a_restart_in_the_middle_of_the_run_of_a_panel(tab, course, expect, shots):
+    panel = tab.cells.nth(2).locator(".jp-OutputArea")
+    expect(panel.get_by_text("waiting in recv with rank 1")).to_be_visible()
+    tab.menu("Kernel", "Restart Kernel…")
+    tab.page.locator(".jp-Dialog .jp-mod-accept").click()
+    kinds = ("worker", "mpiexec", "proxy", "supervisor")
+    wait_for(lambda: not any(map(course.mark.pids, kinds)), 10, lambda: f"still alive: {course.mark.alive()}")
+    for number in (0, 2):
+        _run(tab, number)
+    panel.get_by_role("button", name="Run", exact=True).click()
+    expect(panel.get_by_text("waiting in recv with rank 1")).to_be_visible()
+    tab.page.screenshot(path=shots / "launch-panel-restarted.png")
+    panel.get_by_role("button", name="Stop", exact=True).click()
+    expect(panel.get_by_text("2 ranks on site local: stopped")).to_be_visible()
+    wait_for(lambda: not any(map(course.mark.pids, kinds)), 10, lambda: f"still alive: {course.mark.alive()}")

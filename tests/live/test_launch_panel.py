@@ -56,6 +56,14 @@ def test_run_starts_ranks_where_there_are_none_and_stop_ends_them(panel, markup,
     wait_for(lambda: "was stopped with its ranks" in markup(widget) and "local: stopped" in markup(widget))
 
 
+def test_a_double_click_on_start_starts_once(panel, control):
+    start = control(panel.widget(), "Start")
+    start.click()
+    ranks = panel.ranks
+    start.click()
+    assert panel.ranks is ranks and ranks.status != "stopped"
+
+
 def test_the_settings_hold_for_the_next_start(panel, markup, control, wait_for):
     widget = panel.widget()
     control(widget, "ranks").value = 3
