@@ -49,6 +49,11 @@ four_counts = Exercise(
             "Those are bytes. A count is in elements; the datatype is an argument of its own.",
         ),
         Mistake(
+            "of both ranks",
+            [count * 2 for count in _COUNTS],
+            "Those are twice the counts. A count is what one rank passes to its call, not what both pass together.",
+        ),
+        Mistake(
             "all alike",
             [4, 4, 4, 4],
             "Only AllReduce's count is the array on both sides; ask of each call which side it describes.",
@@ -81,6 +86,11 @@ output_bytes = Exercise(
             "gathered originals",
             [16, 32, 8, 32],
             "The last call gathers shards of 2 elements, not the original arrays.",
+        ),
+        Mistake(
+            "the whole sum",
+            [16, 32, 16, 16],
+            "The third is the whole sum. Reduce-scatter returns one block of it to each rank.",
         ),
         Mistake(
             "all alike",
@@ -210,6 +220,11 @@ all_to_all = Exercise(
             "one block in bytes",
             [8, 8, 8, 32],
             "32 is one block in bytes, or four blocks in elements. size is a rank's whole side, in bytes.",
+        ),
+        Mistake(
+            "size of one block in elements",
+            [8, 8, 8, 8],
+            "The first three are right. size is in bytes, and covers more than one block.",
         ),
         Mistake(
             "size on all ranks",

@@ -37,6 +37,11 @@ gathered_after_swap = Exercise(
             np.stack([_B, _A], 1).ravel(),
             "That interleaves them. Each contribution stays in one piece.",
         ),
+        Mistake(
+            "nested",
+            np.stack([_B, _A]),
+            "The order is right, but the result is one array, with nothing between the contributions.",
+        ),
     ),
     length_is_asked=True,
 )
@@ -65,6 +70,11 @@ shard_of_device_a = Exercise(
             "B's input",
             _B[2:],
             "Those are B's inputs at those positions. Each value is a sum over both ranks.",
+        ),
+        Mistake(
+            "both shards",
+            np.stack(semantics.reduce_scatter(_SWAPPED)),
+            "Those are both devices' blocks, in rank order. Which of them is A's?",
         ),
         Mistake("A's first half", _A[:2], "Those are A's own inputs, and from the first block."),
         Mistake(

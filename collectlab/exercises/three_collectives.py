@@ -54,6 +54,11 @@ gathered_on_rank_1 = Exercise(
     length_is_asked=True,
     mistakes=(
         Mistake(
+            "both ranks",
+            np.stack([_JOINED, _JOINED]),
+            "Those are both ranks' results, and rightly alike. Rank 1's alone is asked for.",
+        ),
+        Mistake(
             "reduced", _SUM, "Those are the sums. All-gather adds nothing: it keeps the contributions apart."
         ),
         Mistake(
@@ -149,6 +154,9 @@ gathered_shards = Exercise(
             "nested",
             np.stack(_SHARDS),
             "The order is right, but the result is one array, without inner lists.",
+        ),
+        Mistake(
+            "both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. Rank 0's alone is asked for."
         ),
     ),
 )
