@@ -14,6 +14,7 @@ from collectlab.launcher.wire import Broken, Channel
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
 _SENDING = 2  # seconds after which a supervisor that takes no message is given up
+_ENDING = 1.0  # seconds after which one is that has said its last word, and does not end
 
 
 class Link:
@@ -45,7 +46,7 @@ class Link:
                 self._channel.send(**message)
             except OSError:
                 if not self._is_cut:
-                    self.process.kill()
+                    self.give_up()
 
     def cut(self):
         """Hang up, at once: the supervisor ends everything, as if the notebook had gone."""
@@ -65,10 +66,25 @@ class Link:
             os.write(self._complaints, f"{error}\n".encode())
         self.cut()
         try:
-            self.process.wait(5)
+            self.process.wait(_ENDING)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.give_up()
+
+    def hurry(self):
+        """It has said its last word, and may take some time to write that down."""
+        self._channel.sock.settimeout(_ENDING)
+
+    def give_up(self):
+        """Kill it, and hear no more of it than it has said."""
+        self.process.kill()
+        try:
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has hung up
+
+    def has_ended(self):
+        """Whether it has; one that was killed may not, as long as it waits for a file system that does not answer."""
+        return self.process.poll() is not None
 
     def complaints(self):
         """What the supervisor itself wrote on its streams: nothing, unless it failed."""
@@ -90,6 +106,7 @@ def listen(link, ranks):
         for message in link.messages():
             if message["op"] == "gone":
                 last = message
+                link.hurry()
             elif (there := ranks()) is not None:
                 there._take(link, message)
                 del there

@@ -18,6 +18,7 @@ from collectlab.layout import RankMap
 
 MOST_RANKS = 256
 _BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, should it not answer
+_WRITING = 1.0  # seconds that a file system is given to take up how runs ended
 
 _mine = set()  # directories of the runs of this process
 
@@ -149,7 +150,7 @@ class Ranks:
         try:
             there.tell(op=op)
             if not self._wait_for(lambda: self._link is not there or self._calm > calm, _BOUND):
-                there.process.kill()
+                there.give_up()
                 self._wait_for(lambda: self._link is not there, None)
         except BaseException as error:
             there.cut()  # interrupted again: the supervisor, alone, ends the ranks
@@ -300,16 +301,17 @@ class Ranks:
             crossed, killed = {}, last is None
             try:
                 if killed:
-                    left = sweep.kill(there.tag, since=there.started, leaves=self._leaves)
+                    patience = 3.0 if there.has_ended() else 1.0  # one that the kernel holds back is among them
+                    left = sweep.kill(there.tag, within=patience, since=there.started, leaves=self._leaves)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
                     cause["kept"] = jobs.withdraw(self._cancel)
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]
+                unheard = [] if not killed and self.places else [key for key in self._runs if key not in last["runs"]]
+                ends = last["runs"] | _written([self._runs[key].path for key in unheard], self._last)
                 for key, found in self._runs.items():
-                    if key in last["runs"]:
-                        found._end(last["runs"][key])
-                    elif killed or self.places is None:
-                        found._end(rundir.end(found.path, self._last))
+                    if key in ends:
+                        found._end(ends[key])
                     else:
                         crossed[key] = found  # its message crossed the last one: nobody has begun it
             finally:
@@ -350,6 +352,24 @@ class Ranks:
         from collectlab.launcher import report
 
         return report.text({"program": "the start of the ranks"}, self._last)
+
+
+def _written(paths, value):
+    """How the runs in those directories ended, by their names: as they say, or else as `value`, which they say then.
+
+    A file system that does not answer is not waited for.
+    """
+    ends = {os.path.basename(path): value for path in paths}
+
+    def write():
+        for path in paths:
+            ends[os.path.basename(path)] = rundir.end(path, value)
+
+    if paths:
+        writes = threading.Thread(target=write, daemon=True)
+        writes.start()
+        writes.join(_WRITING)
+    return dict(ends)
 
 
 def _nranks(ranks):

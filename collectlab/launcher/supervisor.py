@@ -374,7 +374,8 @@ class Supervisor:
             rank.end = {**how, "seconds": time.time() - self.began if self.run else 0.0}
         states = [r.end and r.end["state"] for r in self.ranks]
         if self.run and all(state == "returned" for state in states):
-            value = self._finish(self.run, "done", None, [r.end for r in self.ranks])
+            value = self._finished(self.run, "done", None, [r.end for r in self.ranks])
+            self._write(self.run, value)
             run, self.run = self.run, None
             self._say(op="done", id=run["id"], **value)
             if not self._collapsing():
@@ -493,31 +494,41 @@ class Supervisor:
             cause["cures"] = [(f"{finding.what}: {finding.found}", finding.cure) for finding in blamed]
         ended = {}
         if self.run:
-            ended[self.run["id"]] = value = self._finish(self.run, status, cause, looks)
+            ended[self.run["id"]] = value = self._finished(self.run, status, cause, looks)
         else:
             value = self._value(status, cause, looks)
         if self._ready() and status == "failed":
             cause = {**cause, "kind": "not started"}
         for run in self.queue:
-            ended[run["id"]] = self._finish(run, status, cause, looks)
+            ended[run["id"]] = self._finished(run, status, cause, looks)
+        self._take_leave(value, ended)  # first: where the file system does not answer, nobody is to wait for it
+        if not all([self._write(run, ended[run["id"]]) for run in (self.run, *self.queue) if run]):
+            self._take_leave(value, ended)
+        os._exit(0)  # at once: the notebook waits for it
+
+    def _take_leave(self, value, ended):
         try:
             self.notebook.send(op="gone", value=value, runs=ended)
         except OSError:
             pass  # the notebook is gone; the directories tell
-        os._exit(0)  # at once: the notebook waits for it
 
-    def _finish(self, run, status, cause, ranks):
-        """Write down how `run` ended; returns that."""
+    def _finished(self, run, status, cause, ranks):
+        """How `run` ended."""
         if run is not self.run and self._ready():
             ranks = [{"state": "not started"} for _ in ranks]
         value = self._value(status, cause, ranks)
         if run is not self.run:
             value["seconds"] = 0.0
+        return value
+
+    def _write(self, run, value):
+        """Write down how `run` ended; whether that was possible, which `value` tells too."""
         try:
             rundir.write_json(os.path.join(run["path"], "status.json"), value)
         except OSError as error:
-            value["cause"] = {**(cause or {}), "kind": "unwritten", "why": str(error)}
-        return value
+            value["cause"] = {**(value["cause"] or {}), "kind": "unwritten", "why": str(error)}
+            return False
+        return True
 
     def _value(self, status, cause, ranks):
         return {

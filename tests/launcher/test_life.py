@@ -230,6 +230,19 @@ def test_a_supervisor_that_does_not_answer_is_given_up(mark):
         mark.gone()
 
 
+def test_a_file_system_that_does_not_answer_holds_up_no_interrupt(mark, each_site):
+    with cl.launch(2, device="cpu") as ranks:
+        run = ranks.submit(hangs)
+        wait_for(lambda: "rank 1 was waiting in Barrier" in run.report())
+        draft = f"{run.path}/status.json.{ranks._link.process.pid}"
+        os.mkfifo(draft)  # to write there is to wait for somebody who reads
+        assert seconds(ranks.interrupt) < 3
+        os.unlink(draft)
+        assert run.status == "interrupted" and "rank 1 was waiting in Barrier" in run.report()
+        mark.gone()
+        assert ranks.submit(fine).wait().results == [1, 1]
+
+
 @pytest.mark.parametrize("what", ["submit", "fork"])
 def test_the_notebook_process_is_killed(what, notebook, mark, each_site):
     child = notebook(what)
