@@ -126,7 +126,7 @@ def test_a_mended_kernel_is_not_accused(case, nranks):
 def test_a_kernel_of_the_package_is_not_accused(name):
     kernel = KERNELS[name]
     for nranks in range(1, 10):
-        for count in (0, 1, 5, 16):
+        for count in range(41):
             xs = inputs_of(kernel, nranks, count)
             diagnosis = explore.diagnose(
                 kernel.program, xs, expected=kernel.reference, cost=kernel.cost, calls=2
