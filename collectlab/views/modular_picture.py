@@ -72,7 +72,7 @@ class ModularPicture:
         view, drawing = self.view, self.drawing
         m, there = view.settings["m"], view.arrived
         drawing.label(x, y, "an all-gather in that order, on rank 0", 11, "bold")
-        told = f"chunks arrive from ranks {', '.join(map(str, there))}"
+        told = f"chunks arrive from rank{'s' * (len(there) > 1)} {', '.join(map(str, there))}"
         drawing.label(x, y + 22, fitting([told, f"{len(there)} chunks, last from rank {there[-1]}"], room, 9), 9)
         most = 8 if m <= WORDS else 16
         per_line, lines = min(m, most), -(-m // most)
