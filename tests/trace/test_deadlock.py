@@ -177,6 +177,23 @@ def test_signals_on_rows_that_do_not_match():
     assert mend == "notify and wait on the same row: 0 is notified, 1 is waited for"
 
 
+def test_of_waits_that_ask_for_as_much_those_in_the_circle_are_mended_first():
+    def program(ctx):
+        signals = ctx.signals("s", rows=3)
+        if ctx.rank == 0:  # waits for the circle of the two others
+            signals.wait(1, 0, 1)
+        elif ctx.rank == 1:
+            signals.notify(0, 2)
+            signals.wait(2, 0, 1)
+        else:
+            signals.notify(1, 1)
+            signals.wait(1, 0, 1)
+
+    said, mend = stuck(program, 3)
+    assert "the circle: 1 -> 2 -> 1" in said
+    assert mend == "notify and wait on the same row: 1 is notified, 0 is waited for"
+
+
 def test_everyone_waits_before_it_notifies():
     def program(ctx):
         signals, left, right = ctx.signals("s", rows=1), (ctx.rank - 1) % 3, (ctx.rank + 1) % 3
