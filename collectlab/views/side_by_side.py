@@ -101,7 +101,7 @@ class SideBySide(SteppedView):
         return "  ".join(f"{title}: {player.caption()}" for title, player in self._titled())
 
     def text(self):
-        one, two = (player.text() for player in self.players)
+        one, two = (title + player.text().removeprefix(player.title()) for title, player in self._titled())
         rule = "-" * 40
         return f"{one}\n{rule}\n{two}\n{rule}\n{self.comparison()}\n{NOT}"
 

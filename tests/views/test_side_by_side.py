@@ -186,3 +186,13 @@ def test_the_witness_of_a_run_on_real_ranks():
     run = cl.run(broken, X, ranks=2, device="cpu")
     view = views.kernel_player(run).set(witness=True)
     assert "Here the race does harm." in view.caption()
+
+
+def test_runs_that_are_called_alike_are_told_apart_by_their_side():
+    runs = [cl.simulate(kernel.all_reduce, X, ranks=2) for kernel in (mesh, two_phase)]
+    view = views.side_by_side(*map(views.kernel_player, runs))
+    for said in (view.caption(), view.text(), view.comparison()):
+        left, right = said.index("left, all_reduce on 2 ranks"), said.index("right, all_reduce on 2 ranks")
+        assert left < right
+    named = views.side_by_side(player(mesh), player(two_phase))
+    assert "left" not in named.text() + named.caption()
