@@ -28,7 +28,7 @@ import safetensors.numpy
 from collectlab.sharding import manifest as manifests
 from collectlab.sharding.manifest import BLOCK, CheckpointError
 
-_NAME = re.compile(r"step-\d{8}")
+_NAME = re.compile(r"step-\d{8,}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def latest(folder):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
     except FileNotFoundError:
         return None
-    return os.path.join(os.fspath(folder), max(names)) if names else None
+    return os.path.join(os.fspath(folder), max(names, key=lambda name: (len(name), name))) if names else None
 
 
 def load(ctx, folder, buckets):

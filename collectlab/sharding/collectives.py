@@ -54,6 +54,8 @@ def padded(x, partition, op="sum"):
 
 def all_reduce(ctx, x, op="sum", out=None):
     """The reduction of everyone's `x`, on every rank; `out` may be `x` itself."""
+    if out is not None and (out.shape, out.dtype) != (x.shape, x.dtype):
+        raise ValueError(f"all_reduce: x is {x.shape} of {x.dtype}, `out` {out.shape} of {out.dtype}; make it like x")
     y = x.copy() if out is None else out
     there = _on_host(y)
     ctx.comm.Allreduce(IN_PLACE if out is x or out is None else _on_host(x), there, op=_mpi_op(op))
@@ -67,7 +69,7 @@ def reduce_scatter(ctx, x, partition, op="sum", out=None):
     out  where the block is to lie; only for a partition without padding
     """
     x, counts = padded(x, partition, op), partition.counts
-    _check_out("reduce_scatter", out, partition, counts[ctx.rank])
+    _check_out("reduce_scatter", out, partition, counts[ctx.rank], x.dtype)
     block = np.empty(counts[ctx.rank], x.dtype) if out is None or not _is_host(out) else out
     if len(set(counts)) == 1:
         ctx.comm.Reduce_scatter_block(x, block, op=_mpi_op(op))
@@ -86,7 +88,7 @@ def all_gather(ctx, block, partition, out=None):
     counts, data = partition.counts, partition.total - partition.padding
     if block is None and out is None:
         raise ValueError("all_gather(block=None): then the own block lies in `out`, which is missing")
-    _check_out("all_gather", out, partition, partition.total)
+    _check_out("all_gather", out, partition, partition.total, (out if block is None else block).dtype)
     whole = np.empty(partition.total, block.dtype) if out is None else _on_host(out)
     if block is None:
         mine = IN_PLACE
@@ -99,9 +101,13 @@ def all_gather(ctx, block, partition, out=None):
     return ctx.xp.asarray(whole[:data]) if out is None else _bring(whole, out)
 
 
-def _check_out(call, out, partition, count):
-    if out is not None and (partition.padding or out.size != count):
-        why = "padding would lie in it" if partition.padding else f"it has {out.size} elements and {count} come"
+def _check_out(call, out, partition, count, dtype):
+    if out is not None and (partition.padding or out.size != count or out.dtype != dtype):
+        why = (
+            "padding would lie in it" if partition.padding
+            else f"it has {out.size} elements and {count} come" if out.size != count
+            else f"it is of {out.dtype} and {dtype} comes"
+        )  # fmt: skip
         raise ValueError(f"{call}: `out` does not fit: {why}; leave it away, and the result is a new array")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from collectlab.sharding import checkpoint, collectives
 from collectlab.sharding.buckets import Buckets
+from collectlab.sharding.manifest import CheckpointError
 
 
 class _Trainer:
@@ -51,6 +52,15 @@ class _Trainer:
         return {name: self.ctx.xp.zeros_like(like) for name in self.task.optimizer.names}
 
     # what goes into a checkpoint, and comes out of it
+
+    def go_on(self, loaded):
+        """Go on from what checkpoint.load returned; CheckpointError where another optimizer or dtype wrote it."""
+        held = {name: array.dtype.name for name, array in loaded.shard.items()}
+        needed = dict.fromkeys(("params", *self.task.optimizer.names), self.task.network.dtype)
+        if held != needed:
+            raise CheckpointError(f"train: the checkpoint of step {loaded.step} holds {held}; the task has {needed}")
+        self.restore({name: self.ctx.xp.asarray(array) for name, array in loaded.shard.items()})
+        self.done = loaded.step
 
     def shard(self):
         """What this rank owns: {"params": ..., and the optimizer's state}, each of shape (buckets.count(rank),)."""
@@ -194,9 +204,7 @@ def train(ctx, task, strategy, steps, start_from=None, save_to=None):
         raise ValueError(f"train(strategy={strategy!r}): one of {', '.join(STRATEGIES)} is accepted")
     trainer = STRATEGIES[strategy](ctx, task)
     if start_from is not None:
-        loaded = checkpoint.load(ctx, start_from, trainer.buckets)
-        trainer.restore({name: ctx.xp.asarray(array) for name, array in loaded.shard.items()})
-        trainer.done = loaded.step
+        trainer.go_on(checkpoint.load(ctx, start_from, trainer.buckets))
     losses = trainer.steps(steps)
     if save_to is not None:
         checkpoint.save(ctx, save_to, trainer.done, trainer.shard(), trainer.buckets)

@@ -374,6 +374,33 @@ def test_other_lengths_are_refused(good, tmp_path):
         checkpoint.save(Alone(), tmp_path, 1, {"x": np.zeros(3)}, Buckets((4,), 1))
 
 
+def test_step_100_million_comes_after_99_999_999(tmp_path):
+    for step in (100_000_000, 99_999_999):
+        write(Alone(), str(tmp_path), step, (10,), DTYPES)
+    assert read(Alone(), str(tmp_path), (10,))[0] == 100_000_000
+
+
+def refused_by_training(ctx, folder, tasks):
+    """What is said to each task, in each way to train, that would go on from the checkpoint of another one."""
+    said = []
+    for task in tasks:
+        for strategy in sharding.STRATEGIES:
+            try:
+                sharding.train(ctx, task, strategy, 1, start_from=folder)
+            except CheckpointError as error:
+                said.append(str(error))
+    return said
+
+
+def test_another_dtype_or_optimizer_is_refused(ranks, saved):
+    tasks = [Task(Network(6, 10, 3, "float32")), Task(optimizer=Sgd())]
+    for said in ranks.run(2, refused_by_training, f"{saved}/adam-{strategies_of(2)[0]}-2", tasks):
+        held = "holds {'params': 'float64', 'mean': 'float64', 'square': 'float64'}; the task has"
+        needs = ["{'params': 'float32', 'mean': 'float32', 'square': 'float32'}"] * 3
+        needs += ["{'params': 'float64', 'momentum': 'float64'}"] * 3
+        assert said == [f"train: the checkpoint of step {BEFORE} {held} {need}" for need in needs]
+
+
 def again(ctx, folder):
     try:
         write(ctx, folder, 1, (10,), {"x": "int64"})

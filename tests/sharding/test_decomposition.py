@@ -136,6 +136,12 @@ def test_a_place_for_the_result_has_to_fit():
         for call in (collectives.reduce_scatter, collectives.all_gather):
             with pytest.raises(ValueError, match=f"{call.__name__}: `out` does not fit: .*{says}"):
                 call(alone, x, partition, out=np.zeros(size))
+    for call in (collectives.reduce_scatter, collectives.all_gather):
+        with pytest.raises(ValueError, match=f"{call.__name__}: .* does not fit: it is of float32 and float64 comes"):
+            call(alone, x, even, out=np.zeros(5, np.float32))
+    for out in (np.zeros(5, np.float32), np.zeros(6)):
+        with pytest.raises(ValueError, match=r"all_reduce: x is \(5,\) of float64, `out` \("):
+            collectives.all_reduce(alone, x, out=out)
 
 
 def in_place(ctx, partition):
