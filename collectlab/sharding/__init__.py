@@ -9,6 +9,7 @@
     memory.py              the plan: what is held at each stage of a step
     meter.py               what was held, measured
     checkpoint.py          shards on disk with a manifest; reading any slices back
+    manifest.py            what every shard is to be, and the refusal of what is not
 """
 
 from collectlab.sharding import checkpoint, collectives
