@@ -169,13 +169,20 @@ def test_many_events_open():
 
 
 def comes_late(ctx, x):
+    """Rank 2 sleeps, and the others, who have all told each other that they are there, have only it to wait for."""
     window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=1)
-    ctx.comm.Barrier()  # so that no other has just begun
-    if ctx.rank == 2:
-        time.sleep(0.5)
+    others = [peer for peer in range(ctx.nranks) if peer != ctx.rank]
     window.store(x)
-    ctx.barrier(signals, 0)
-    return window.remote_load(2)
+    if ctx.rank == 2:
+        ctx.comm.Barrier()
+        time.sleep(0.5)
+    for peer in others:
+        signals.notify(peer, 0)
+    if ctx.rank != 2:
+        ctx.comm.Barrier()
+    for peer in others:
+        signals.wait(peer, 0, 1)
+    return window.remote_load(others[0])
 
 
 def waits_for_ever(ctx):
