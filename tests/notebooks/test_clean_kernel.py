@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import matplotlib
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -84,12 +85,15 @@ class SharedMemory(threading.Thread):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_leaves_nothing_but_its_runs(path, tmp_path):
-    course, runs, temporary = (tmp_path / name for name in ("course", "runs", "tmp"))
-    for folder in (course, runs, temporary):
+    course, runs, temporary, home = (tmp_path / name for name in ("course", "runs", "tmp", "home"))
+    for folder in (course, runs, temporary, home):
         folder.mkdir()
     shutil.copy(path, course)
     mark = secrets.token_hex(8)
-    environment = {**os.environ, MARK: mark, "COLLECTLAB_RUNS": str(runs), "TMPDIR": str(temporary)}
+    environment = {**os.environ, MARK: mark, "COLLECTLAB_RUNS": str(runs)}
+    environment |= {"TMPDIR": str(temporary), "HOME": str(home)}
+    # what IPython and Matplotlib keep for any notebook
+    environment |= {"IPYTHONDIR": str(tmp_path / "ipython"), "MPLCONFIGDIR": matplotlib.get_cachedir()}
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(course)}})
     with SharedMemory(mark) as memory:
@@ -97,7 +101,7 @@ def test_a_notebook_runs_and_leaves_nothing_but_its_runs(path, tmp_path):
     assert still_there(mark) == []
     assert memory.names, "no rank was seen at work"
     assert memory.left() == set()
-    assert list(temporary.iterdir()) == []
+    assert [*temporary.iterdir(), *home.iterdir()] == []
     assert [file.name for file in course.iterdir()] == [path.name]
     assert list(runs.iterdir()) and all((run / "status.json").is_file() for run in runs.iterdir())
 
