@@ -14,6 +14,7 @@ import types
 import cloudpickle
 
 from collectlab.fabric.per_rank import PerRank
+from collectlab.launcher import rundir, sweep
 
 _MAGIC = b"collect1"
 _HEAD = struct.Struct("<8sQQ")
@@ -91,13 +92,15 @@ def write(path, obj, sealed=False, small=0):
         spans.append(_SPAN.pack(at + gap, raw.nbytes))
         parts += [bytes(gap), raw]
         at += gap + raw.nbytes
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if at >= _LARGE:
-            os.posix_fallocate(fd, 0, at)  # a full disk is found before anything is copied
-        _write_all(fd, [_HEAD.pack(_MAGIC, len(text), len(raws)), *spans, text, *parts])
-    finally:
-        os.close(fd)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", 0) as file:
+            if at >= _LARGE:
+                os.posix_fallocate(file.fileno(), 0, at)  # a full disk is found before anything is copied
+            _write_all(file.fileno(), [_HEAD.pack(_MAGIC, len(text), len(raws)), *spans, text, *parts])
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            sweep.unlink([path])
+        raise rundir.cured(error, path) from None
     return pickler.files
 
 

@@ -10,6 +10,7 @@ result.R        what rank R's program returned; a small result without arrays li
 status.json     the end: status, rank map, and what became of each rank. Written last, in one step
 """
 
+import errno
 import json
 import os
 import re
@@ -51,6 +52,14 @@ def home():
     raise OSError(f"no place for run directories: {failed}; name one in the variable COLLECTLAB_RUNS")
 
 
+def cured(error, path):
+    """The OSError that was met at `path`; one of a full disk, or of a quota that is used up, says what to do."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    cure = "make room there, or name another place for runs in the variable COLLECTLAB_RUNS"
+    return OSError(error.errno, f"{error.strerror}; {cure}", path)
+
+
 def create(program):
     """A new, empty run directory named after the time and the program."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -62,6 +71,8 @@ def create(program):
             return path
         except FileExistsError:
             pass  # of thousands within a second, two may draw the same
+        except OSError as error:
+            raise cured(error, path) from None
 
 
 _NAME = re.compile(r"\d{8}-\d{6}-\w+-[0-9a-f]{6}")
@@ -132,10 +143,9 @@ def write_json(path, value):
         with open(draft, "w") as f:
             json.dump(value, f)
         os.replace(draft, path)
-    except BaseException:
-        if os.path.exists(draft):
-            os.unlink(draft)
-        raise
+    except BaseException as error:
+        sweep.unlink([draft])
+        raise cured(error, path) if isinstance(error, OSError) else error from None
 
 
 def read_json(path):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -195,7 +196,7 @@ def test_a_full_disk_raises_and_leaves_nothing(broken, monkeypatch, tmp_path, ma
         return opened(path, *args, **kwargs)
 
     monkeypatch.setattr(rundir if broken == "spec.json" else os, "open", full, raising=False)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left.*COLLECTLAB_RUNS: '{tmp_path}/runs/.*{broken}'"):
         cl.run(fine, ranks=2, device="cpu")
     assert not os.listdir(tmp_path / "runs")
     mark.gone()
@@ -210,18 +211,23 @@ def big(ctx):
     print("started")
     return np.zeros(1 << 19)
 run = cl.run(big, ranks=2, device="cpu", timeout=20)
-print(run.status, "No space left" in run.report(), run.results)
+print(run.status, run.results, run.report())
 try:
     cl.run(big, np.zeros(1 << 20), ranks=2, device="cpu")
 except OSError as error:
-    print(error.strerror)
-print(len(os.listdir(os.environ["COLLECTLAB_RUNS"])))
+    print(error)
+(kept,) = os.listdir(os.environ["COLLECTLAB_RUNS"])
+print(*sorted(os.listdir(os.path.join(os.environ["COLLECTLAB_RUNS"], kept))))
 """
     script = 'mount -t tmpfs -o size=5m none "$1" && shift && exec "$@"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path / "disk")]
     where = {**os.environ, "COLLECTLAB_RUNS": str(tmp_path / "disk")}
     said = said_by([*command, sys.executable, "-c", code], env=where)
-    assert "failed True" in said and "No space left on device\n1\n" in said, said
+    full = r"\[Errno 28\] No space left on device; make room there, or name another place for runs in .*RUNS: '"
+    assert re.search(rf"(?s)^failed .*: {full}{tmp_path}/disk/.*/result\.\d'", said), said
+    assert re.search(rf"(?m)^{full}{tmp_path}/disk/.*/program'$", said), said
+    names = next(line for line in said.splitlines() if "spec.json" in line).split()
+    assert {"spec.json", "status.json", "program"} <= {*names} and len([n for n in names if "result" in n]) < 2, said
 
 
 def finished(tmp_path, program=None, **changes):
