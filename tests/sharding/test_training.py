@@ -44,6 +44,25 @@ def test_loss_curves_are_those_of_one_process(nranks, references):
             assert found[name, strategy]["losses"].tobytes() == first["losses"].tobytes()
 
 
+def train_and_go_on(ctx, task, folder):
+    """The losses of each way to train, with a restart between."""
+    found = {}
+    for name in sharding.STRATEGIES:
+        before = sharding.train(ctx, task, name, 5, save_to=f"{folder}/{name}")["losses"]
+        after = sharding.train(ctx, task, name, STEPS - 5, start_from=f"{folder}/{name}")["losses"]
+        found[name] = np.concatenate([before, after])
+    return found
+
+
+@pytest.mark.needs("Open MPI")
+def test_under_open_mpi(references, tmp_path):
+    run = cl.run(train_and_go_on, Task(), str(tmp_path), ranks=3, site="openmpi", device="cpu")
+    assert run.ok, run.report()
+    for found in run.results:
+        for name, losses in found.items():
+            np.testing.assert_allclose(losses, references["adam, 103 parameters"][0], rtol=TOLERANCE, err_msg=name)
+
+
 def test_the_reference_learns(references):
     for losses, _ in references.values():
         assert losses[-4:].mean() < 0.9 * losses[:4].mean()
