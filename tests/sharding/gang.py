@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 
 import collectlab as cl
-from collectlab.sharding import Buckets, checkpoint
+from collectlab.sharding import STRATEGIES, Buckets, checkpoint, train
 
 
 class Gangs:
@@ -56,3 +56,13 @@ def read(ctx, folder, lengths):
     """(step, shard) of this rank."""
     loaded = checkpoint.load(ctx, folder, Buckets(lengths, ctx.nranks))
     return loaded.step, loaded.shard
+
+
+def train_and_go_on(ctx, task, steps, folder):
+    """The losses of each way to train, with a restart after the first of two numbers of steps."""
+    found = {}
+    for name in STRATEGIES:
+        before = train(ctx, task, name, steps[0], save_to=f"{folder}/{name}")["losses"]
+        after = train(ctx, task, name, steps[1], start_from=f"{folder}/{name}")["losses"]
+        found[name] = np.concatenate([before, after])
+    return found

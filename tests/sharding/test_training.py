@@ -1,5 +1,6 @@
 """Every strategy on every number of ranks learns what one process learns."""
 
+import gang
 import numpy as np
 import pytest
 
@@ -44,19 +45,9 @@ def test_loss_curves_are_those_of_one_process(nranks, references):
             assert found[name, strategy]["losses"].tobytes() == first["losses"].tobytes()
 
 
-def train_and_go_on(ctx, task, folder):
-    """The losses of each way to train, with a restart between."""
-    found = {}
-    for name in sharding.STRATEGIES:
-        before = sharding.train(ctx, task, name, 5, save_to=f"{folder}/{name}")["losses"]
-        after = sharding.train(ctx, task, name, STEPS - 5, start_from=f"{folder}/{name}")["losses"]
-        found[name] = np.concatenate([before, after])
-    return found
-
-
 @pytest.mark.needs("Open MPI")
 def test_under_open_mpi(references, tmp_path):
-    run = cl.run(train_and_go_on, Task(), str(tmp_path), ranks=3, site="openmpi", device="cpu")
+    run = cl.run(gang.train_and_go_on, Task(), (5, STEPS - 5), str(tmp_path), ranks=3, site="openmpi", device="cpu")
     assert run.ok, run.report()
     for found in run.results:
         for name, losses in found.items():
