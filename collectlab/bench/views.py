@@ -341,11 +341,12 @@ def _buttons(cell):
 
 
 def _seen(tab, cell, press, presses=1):
-    """Milliseconds from the last press to its picture, after somebody has looked at what is there."""
-    tab.page.wait_for_timeout(1e3 * LOOKS)
+    """Milliseconds from the last press to its picture; then somebody looks at that."""
     cell.evaluate(_WATCH, presses)
     press()
-    return tab.page.evaluate("window.seen")
+    took = tab.page.evaluate("window.seen")
+    tab.page.wait_for_timeout(1e3 * LOOKS)
+    return took
 
 
 def _played(tab, cell):

@@ -12,9 +12,10 @@ import html
 
 from collectlab.views.drawing import Drawing
 
-AHEAD = 2  # steps that are drawn before somebody asks for them: a double click is two
-KEPT = AHEAD + 3  # finished pictures: also the one that is shown, and the two before it
-LOOK = 0.02  # seconds that the kernel leaves the page to show a picture, before it draws the next ones
+# Seconds of rest after which a step is drawn before somebody asks for it: the next one once the page has shown the
+# last, and the one after that, for a double click, when none is under way
+AHEAD = 0.02, 0.15
+KEPT = len(AHEAD) + 3  # finished pictures: also the one that is shown, and the two before it
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
 _SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
@@ -252,10 +253,12 @@ class SteppedView(View):
     # Pictures that are there before they are asked for
 
     def _picture(self):
-        asked = tuple(self._settings.values())
-        picture = self._finished.pop(asked, None) or super()._picture()
-        self._put_by(asked, picture)
+        picture = self._finished.pop(self._asked(), None) or super()._picture()
+        self._put_by(self._asked(), picture)
         return picture
+
+    def _asked(self):
+        return tuple(self._settings.values())
 
     def _put_by(self, asked, picture):
         self._finished[asked] = picture
@@ -263,32 +266,37 @@ class SteppedView(View):
             del self._finished[next(iter(self._finished))]
 
     def _look_ahead(self):
-        self._draw_after(LOOK)
-
-    def _draw_after(self, seconds):
         self._stop_looking()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # nobody but a kernel has one
             return
-        self._ahead = loop.call_later(seconds, self._draw_ahead)
+        likely, rest = self._lacking()
+        if likely is not None:
+            self._ahead = loop.call_later(rest, self._draw_ahead, likely)
 
     def _stop_looking(self):
         if self._ahead is not None:
             self._ahead.cancel()
         self._ahead = None
 
-    def _draw_ahead(self):
-        """Draw one of the next steps in the same direction; after the last one comes the first."""
+    def _lacking(self):
+        """A view like this one at the first of the next steps whose picture is not there, and the rest before that.
+
+        The next steps go in the same direction; after the last one comes the first.
+        """
         likely = self.alike()  # so that this view never says anything else than what it shows
-        for n in range(1, AHEAD + 1):
+        for n, rest in enumerate(AHEAD, 1):
             step = self._was + n * self._way
             likely.set(step=step if 0 <= step <= self.last else 0)
-            asked = tuple(likely._settings.values())
-            if asked not in self._finished:
-                likely._paint(self._drawing, static=False)
-                self._put_by(asked, self._drawing.png())
-                return self._draw_after(0)  # what has been asked for meanwhile goes before
+            if likely._asked() not in self._finished:
+                return likely, rest
+        return None, 0
+
+    def _draw_ahead(self, likely):
+        likely._paint(self._drawing, static=False)
+        self._put_by(likely._asked(), self._drawing.png())
+        self._look_ahead()
 
     # The widget
 
@@ -322,7 +330,9 @@ class SteppedView(View):
         due = loop.time()
         while self._turn is turn and self._settings["step"] < self.last:
             due = max(due + self.pace, loop.time())
-            self._draw_ahead()
+            likely, _ = self._lacking()
+            if likely is not None:
+                self._draw_ahead(likely)
             await asyncio.sleep(due - loop.time())
             if self._turn is turn:
                 self.step()

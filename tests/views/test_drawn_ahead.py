@@ -50,13 +50,13 @@ class Used:
 
 async def rest():
     """Let the event loop do what is due, and what is due then."""
-    for _ in range(module.AHEAD + 1):
+    for _ in range(len(module.AHEAD) + 1):
         await asyncio.sleep(1e-9)
 
 
 @pytest.fixture
 def used(monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 0)
+    monkeypatch.setattr(module, "AHEAD", (0, 0))
     made = []
 
     def use(name, nranks=4):

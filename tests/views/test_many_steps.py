@@ -136,7 +136,7 @@ def test_a_thousand_steps_leave_nothing_behind(start, picture):
 
 
 def test_a_thousand_presses_leave_nothing_behind_of_what_was_drawn_ahead(monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 0)
+    monkeypatch.setattr(module, "AHEAD", (0, 0))
     view, loop = step_kernel_player()[0], asyncio.new_event_loop()
     view.widget()
     (go_on,), (reset, _) = view._at_the_last, view._at_the_first
