@@ -153,6 +153,26 @@ def test_a_fault_is_named(fault):
     assert found.run.nranks == 4 and str(found[0]) == found[0].text
 
 
+@pytest.mark.parametrize(
+    ("wasteful", "said"),
+    (([1], ""), ([0, 2], "; ranks 0 and 2 move more than that"), ([0, 1, 2], "; every rank moves more than that")),
+)
+def test_all_ranks_that_move_too_much_are_named(wasteful, said):
+    def program(ctx, x):
+        y = cl.kernels.mesh.all_reduce(ctx, x)
+        if ctx.rank in wasteful:
+            ctx.window("more", 2, np.int64).remote_load((ctx.rank + 1) % 3)
+        else:
+            ctx.window("more", 2, np.int64)
+        return y
+
+    xs = [np.arange(4) + rank for rank in range(3)]
+    (found,) = diagnose(program, xs, expected=cl.semantics.all_reduce, cost=cl.kernels.mesh.all_reduce_cost)
+    first = f"rank {wasteful[0]} moves 80 bytes, 16 more than its card says"
+    assert found.kind == "bytes" and found.text.splitlines()[0].startswith(first + said)
+    assert said or found.text.splitlines()[0] == first
+
+
 def test_an_error_is_cited_at_the_line_of_the_program_that_led_to_it():
     """Neither a line of the package that it calls, nor one of NumPy."""
 
