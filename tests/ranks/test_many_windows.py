@@ -110,14 +110,22 @@ def test_an_array_of_a_window_is_good_after_its_run(ranks):
     assert ranks.submit(kept).wait(60).results == [0, 0]
 
 
+def forget(ctx):
+    import collectlab
+
+    vars(collectlab.kernels).pop("kept", None)
+
+
+@pytest.mark.parametrize("traced", (True, False))
 @pytest.mark.parametrize(
     "name, call, args",
     (("window", "load", ()), ("window", "store", ([1.0, 2.0, 3.0],)), ("signals", "notify", (0, 0)),
      ("signals", "wait", (0, 0, 1)), ("signals", "barrier", (0,))),
     ids=str,
 )  # fmt: skip
-def test_a_window_of_a_run_that_is_over_refuses_to_be_used(ranks, name, call, args):
-    assert ranks.submit(keep).wait(60).ok
+def test_a_window_of_a_run_that_is_over_refuses_to_be_used(ranks, name, call, args, traced):
+    ranks.submit(forget).wait(60)
+    assert ranks.submit(keep, trace=traced).wait(60).results == [None, None]
     run = ranks.submit(use, name, call, *args).wait(60)
     assert run.status == "failed"
     assert "a window or signals of a run that is over" in run.report(), run.report()
