@@ -8,6 +8,9 @@
 say() { printf 'collectlab: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+# Python 3.11 does not start under LC_ALL=C where the checkout's path, which .venv names, has other letters than ASCII.
+case ${LC_ALL-} in C | POSIX) export LC_ALL=C.UTF-8 ;; esac
+
 checkout=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P) || exit 1
 
 # usable_home: JupyterLab, pip, Matplotlib and the runs write below HOME; containers often start without one.
@@ -159,7 +162,7 @@ logged() {
     output=$(
         set -o pipefail
         unset PIP_TARGET PIP_PREFIX
-        export LC_ALL=C PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0
+        export LC_ALL=C.UTF-8 PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0
         { "$@" </dev/null 2>&1 | tee -a -- "$environment/launch/log"; } 2>&1
     )
 }
@@ -223,11 +226,13 @@ make_anew() {
         "install that part (Debian, Ubuntu: apt install python${versions[0]}-venv) and run this again"
 }
 
-# install EXTRA: collectlab, editable, and what it needs.
+in_checkout() { cd -- "$checkout" && "$@"; }
+
+# install EXTRA: collectlab, editable, and what it needs. In a path pip would take brackets for extras.
 install() {
     rm -f -- "$environment/launch/stamp"
-    logged "$environment/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
-        -e "$checkout${1:+[$1]}" || give_up
+    logged in_checkout "$environment/bin/python" -m pip install --no-input --disable-pip-version-check \
+        --progress-bar off -e ".${1:+[$1]}" || give_up
 }
 
 # finish EXTRA: writes the stamp if the environment holds what it should.

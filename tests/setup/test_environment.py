@@ -97,6 +97,16 @@ def test_lab_needs_no_test_packages_and_a_changed_pyproject_is_followed(checkout
     assert "bringing" in checkout.reached("launch/lab")["said"]
 
 
+@pytest.mark.parametrize("name", ["it's \"odd\" $HOME & ü;", "[1]", "a[test]", "-n", "a%20b#c?d"])
+def test_a_path_of_any_characters(bare_checkout, tmp_path, name):
+    checkout = bare_checkout(tmp_path / name)
+    checkout.path.rename(tmp_path / name / name)  # the last name of the path, too
+    checkout.path = tmp_path / name / name
+    for command, locale in (("launch/lab", None), ("launch/test", None), ("launch/test", "C")):
+        assert checkout.reached(command, "-q", LC_ALL=locale)["prefix"] == str(checkout.venv)
+    assert checkout.reached("launch/lab", "--check")["argv"] == ["run", f"{checkout.path}/notebooks/00-first.ipynb"]
+
+
 def test_old_python(checkout):
     checkout.python(before='echo "Python 3.10.13"; exit')
     refusal = checkout.refusal("launch/lab")
