@@ -64,7 +64,7 @@ def _flat(y):
 _DIVISIONS = {
     1: "divided by the number of ranks once too often",
     2: "divided by the number of ranks twice too often",
-    -1: "not divided by the number of ranks",
+    -1: "the number of ranks times too large, as if not divided by it",
 }
 
 

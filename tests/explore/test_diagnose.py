@@ -154,6 +154,29 @@ def test_a_fault_is_named(fault):
 
 
 @pytest.mark.parametrize(
+    ("op", "times", "said"),
+    (
+        ("sum", 1, "divided by the number of ranks once too often"),
+        ("sum", 2, "divided by the number of ranks twice too often"),
+        ("avg", 1, "divided by the number of ranks once too often"),
+        ("avg", 2, "divided by the number of ranks twice too often"),
+        ("avg", -1, "the number of ranks times too large, as if not divided by it"),
+        ("sum", -1, "the number of ranks times too large, as if not divided by it"),
+        ("avg", 3, None),
+        ("sum", -2, None),
+    ),
+)
+def test_a_sum_or_average_that_was_divided_too_often_or_not_at_all_is_named(op, times, said):
+    def program(ctx, x):
+        return cl.kernels.mesh.all_reduce(ctx, x, op) / float(ctx.nranks) ** times
+
+    xs = [np.arange(1.0, 7.0) * 10**rank for rank in range(3)]
+    (found,) = diagnose(program, xs, expected=functools.partial(cl.semantics.all_reduce, op=op))
+    lines = [line.strip() for line in found.text.splitlines()]
+    assert found.kind == "wrong" and (f"every rank: {said}" in lines if said else "divided" not in found.text), found
+
+
+@pytest.mark.parametrize(
     ("wasteful", "said"),
     (([1], ""), ([0, 2], "; ranks 0 and 2 move more than that"), ([0, 1, 2], "; every rank moves more than that")),
 )
