@@ -29,11 +29,15 @@ class Link:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SENDING, 0))
         self._channel = Channel(ours)
         command = [sys.executable, "-I", "-S", "-c", START.format(root=ROOT, module="supervisor")]
-        with theirs:
-            self.process = subprocess.Popen(
-                command, stdin=theirs, stdout=self._complaints, stderr=self._complaints,
-                env=environment, start_new_session=True, cwd=_somewhere(),
-            )  # fmt: skip
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    command, stdin=theirs, stdout=self._complaints, stderr=self._complaints,
+                    env=environment, start_new_session=True, cwd=_somewhere(),
+                )  # fmt: skip
+        except BaseException:  # interrupted: one that has been started ends
+            ours.close()
+            raise
 
     def __del__(self):
         self._channel.close()

@@ -103,9 +103,9 @@ class Ranks:
         """The link to a supervisor that has been told to start the ranks; it answers later."""
         with self._lock:
             if self._link is None:
-                self.places = None
-                new = link.Link(sites.environment(self.site, {sweep.TAG: secrets.token_hex(8)}))
-                key = os.path.join(rundir.home(), f"{new.tag}.key") if self._address else None
+                self.places = new = None
+                tag = secrets.token_hex(8)
+                key = os.path.join(rundir.home(), f"{tag}.key") if self._address else None
                 job = f"collectlab-{secrets.token_hex(4)}"
                 self._cancel = jobs.filled(self.site.cancel, job)
                 queue = {
@@ -119,11 +119,13 @@ class Ranks:
                     "host": self.site.host, "daemons": self.site.daemons, "leaves": self._leaves,
                     "launcher": os.path.basename(self._command[0]),
                 }  # fmt: skip
+                environment = sites.environment(self.site, {sweep.TAG: tag})
                 try:
+                    new = link.Link(environment)
                     new.tell(
                         op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
                         path=_search_path(self.site), site=site,
-                        cure=self.site.cure, device=self.device, names=self.names, tag=new.tag, patience=_patience(),
+                        cure=self.site.cure, device=self.device, names=self.names, tag=tag, patience=_patience(),
                         notebook=os.getpid(), queue=queue, hints=self.site.hints,
                         other_hosts={"address": self._address, "key": key} if key else None,
                     )  # fmt: skip
@@ -131,7 +133,8 @@ class Ranks:
                     threading.Thread(target=link.listen, args=(new, weakref.ref(self)), daemon=True).start()
                     self._link = new
                 except BaseException:  # interrupted: what has been started ends, and nobody waits for it
-                    new.cut()
+                    if new is not None:
+                        new.cut()
                     raise
             return self._link
 
