@@ -50,6 +50,9 @@ EVERY_VIEW = pytest.mark.parametrize("name", SOURCES)
 EVERY_STEPPED_VIEW = pytest.mark.parametrize("name", STEPPED)
 
 
+BYTES = "async image => [...new Uint8Array(await (await fetch(image.src)).arrayBuffer())]"
+
+
 class Shown:
     """A view on the page, beside the same view in this process, to which the test does the same."""
 
@@ -66,11 +69,14 @@ class Shown:
         return self.cell.get_by_label(name, exact=True)
 
     def agrees(self, expect):
-        """The caption is the view's, and the picture is drawn, and named by it."""
+        """The caption is the view's, and the picture, named by it, is the one that is drawn here of that state."""
         expect(self.caption).to_have_text(self.view.caption())
         expect(self.image).to_have_attribute("title", self.view.caption())
         self.image.evaluate("image => image.decode()")
-        assert self.image.evaluate("image => image.naturalWidth") == self.view.WIDTH
+        fresh = self.view.alike()
+        fresh.widget()
+        assert bytes(self.image.evaluate(BYTES)) == fresh._image.value
+        fresh.close()
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +149,14 @@ def test_stepping_with_the_mouse(shown, expect, name):
     it.view.set(step=0)
     it.agrees(expect)
     expect(it.button("Back")).to_be_disabled()
+
+
+def test_stepping_in_haste(shown, expect):
+    it = shown("kernel_player")
+    for label, presses, n in (("Step", 9, 9), ("Back", 4, -4), ("Step", 3, 3)):
+        it.button(label).click(click_count=presses)
+        it.view.step(n)
+    it.agrees(expect)
 
 
 @EVERY_STEPPED_VIEW
