@@ -48,7 +48,11 @@ def rows(sizes=SIZES, nranks=NRANKS, rounds=None):
 
 
 def simulated(runs=200, rounds=5):
-    """The rows of what takes no ranks: simulated runs a second, races sought in each; a proof over all schedules."""
+    """The rows of what takes no ranks: simulated runs a second, races sought in each; a proof over all schedules.
+
+    One of the two is enough to check a kernel under many schedules, and the proof is the stronger one: a run
+    without a race speaks for all of them (trace/races.py).
+    """
     from collectlab import explore
     from collectlab.fabric.per_rank import per_rank
     from collectlab.fabric.simulated import simulate
