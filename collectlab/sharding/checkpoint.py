@@ -33,20 +33,22 @@ _NAME = re.compile(r"step-\d{8,}")
 
 @dataclass(frozen=True)
 class Loaded:
-    """What `load` returns: the step, and this rank's shard, {name: array}."""
+    """What `load` returns: the step, this rank's shard, {name: array}, and the model that `save` was told."""
 
     step: int
     shard: dict
+    model: object = None
 
 
 # writing
 
 
-def save(ctx, folder, step, shard, buckets):
+def save(ctx, folder, step, shard, buckets, model=None):
     """Write the checkpoint of a step; returns its folder, the same on all ranks. Collective.
 
     shard    what this rank owns: {name: array of shape (buckets.count(rank),)}
     buckets  the Buckets that say which slices these are
+    model    what the elements are the parameters of, as JSON has it: two models may have equally many
 
     FileExistsError where the folder has a checkpoint of that step, OSError what the disk refuses to one rank, on all
     of them; the checkpoints before it are then as they were.
@@ -55,7 +57,7 @@ def save(ctx, folder, step, shard, buckets):
     name = _first(ctx, lambda: _begin(final))
     entry = _together(ctx, lambda: _write_shard(f"{final}.partial", name, step, ctx.rank, shard, buckets))
     entries = ctx.comm.gather((entry, ctx.device))
-    _first(ctx, lambda: _finish(final, name, step, entries, buckets))
+    _first(ctx, lambda: _finish(final, name, step, entries, buckets, model))
     return final
 
 
@@ -114,10 +116,10 @@ def _write_shard(partial, name, step, rank, shard, buckets):
     return {**entry, "bytes": os.path.getsize(path)}
 
 
-def _finish(final, name, step, entries, buckets):
+def _finish(final, name, step, entries, buckets, model=None):
     """Write the manifest and give the folder its name."""
     manifest = {
-        "checkpoint": name, "step": step, "elements": buckets.total, "nranks": buckets.nranks,
+        "checkpoint": name, "step": step, "model": model, "elements": buckets.total, "nranks": buckets.nranks,
         "devices": [device for _, device in entries], "shards": [entry for entry, _ in entries],
     }  # fmt: skip
     manifest["checksum"] = manifests.checksum_of(manifest)
@@ -168,7 +170,7 @@ def _loaded(folder, buckets, rank):
     if manifest["elements"] != buckets.total:
         has = f"{manifests.name_of(path)} has {manifest['elements']} elements"
         raise CheckpointError(f"load: {has}, and the model {buckets.total}")
-    return Loaded(manifest["step"], read(path, buckets.slices(rank), manifest))
+    return Loaded(manifest["step"], read(path, buckets.slices(rank), manifest), manifest.get("model"))
 
 
 def reshard(ctx, source, folder, buckets):
@@ -177,7 +179,7 @@ def reshard(ctx, source, folder, buckets):
     Each rank holds what it owns, and a block.
     """
     loaded = load(ctx, source, buckets)
-    return save(ctx, folder, loaded.step, loaded.shard, buckets)
+    return save(ctx, folder, loaded.step, loaded.shard, buckets, loaded.model)
 
 
 def read(path, slices, manifest=None):

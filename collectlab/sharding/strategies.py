@@ -10,6 +10,8 @@ The samples of a batch are divided; sums over ranks make the gradient of the who
 one process computes, up to rounding.
 """
 
+from dataclasses import asdict
+
 import numpy as np
 
 from collectlab.sharding import checkpoint, collectives
@@ -54,11 +56,14 @@ class _Trainer:
     # what goes into a checkpoint, and comes out of it
 
     def go_on(self, loaded):
-        """Go on from what checkpoint.load returned; CheckpointError where another optimizer or dtype wrote it."""
+        """Go on from what checkpoint.load returned; CheckpointError where it is of another model or optimizer."""
         held = {name: array.dtype.name for name, array in loaded.shard.items()}
         needed = dict.fromkeys(("params", *self.task.optimizer.names), self.task.network.dtype)
         if held != needed:
             raise CheckpointError(f"train: the checkpoint of step {loaded.step} holds {held}; the task has {needed}")
+        model = asdict(self.task.network)
+        if loaded.model not in (None, model):
+            raise CheckpointError(f"train: the checkpoint of step {loaded.step} is of {loaded.model}, not of {model}")
         self.restore({name: self.ctx.xp.asarray(array) for name, array in loaded.shard.items()})
         self.done = loaded.step
 
@@ -207,5 +212,5 @@ def train(ctx, task, strategy, steps, start_from=None, save_to=None):
         trainer.go_on(checkpoint.load(ctx, start_from, trainer.buckets))
     losses = trainer.steps(steps)
     if save_to is not None:
-        checkpoint.save(ctx, save_to, trainer.done, trainer.shard(), trainer.buckets)
+        checkpoint.save(ctx, save_to, trainer.done, trainer.shard(), trainer.buckets, asdict(task.network))
     return {"losses": losses, "params": trainer.whole()}

@@ -401,6 +401,16 @@ def test_another_dtype_or_optimizer_is_refused(ranks, saved):
         assert said == [f"train: the checkpoint of step {BEFORE} {held} {need}" for need in needs]
 
 
+OTHER = Network(8, 6, 7)  # 54 and 49 parameters, in the place of 70 and 33
+
+
+def test_another_model_with_as_many_parameters_is_refused(ranks, saved):
+    assert OTHER.parameters == Task().network.parameters
+    for said in ranks.run(2, refused_by_training, f"{saved}/adam-{strategies_of(2)[0]}-2", [Task(OTHER)]):
+        was, found = map(vars, (Task().network, OTHER))
+        assert said == [f"train: the checkpoint of step {BEFORE} is of {was}, not of {found}"] * 3
+
+
 def again(ctx, folder):
     try:
         write(ctx, folder, 1, (10,), {"x": "int64"})
