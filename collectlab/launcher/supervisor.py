@@ -109,6 +109,8 @@ class Supervisor:
         self.launcher = next(name for name in names_in_order if not name.startswith(("python", "-")))
         self.job = jobs.Job(**queue) if queue["ask"] else None
         self.started = time.time()
+        if other_hosts or self.cancel or self.leaves:  # before there is anything to inherit
+            self.lifeline = leave_heir(tag, self.started, self.leaves, self.cancel)
         try:
             control = {"nranks": nranks, "tag": tag, "started": self.started, **site}
             control |= self._listen(nranks, other_hosts)
@@ -119,8 +121,6 @@ class Supervisor:
         except OSError as error:
             self._end("failed", {"kind": "no launcher", "why": str(error)})
         self.leaves = [path.replace("{pid}", str(self.process.pid)) for path in self.leaves]
-        if other_hosts or self.cancel or self.leaves:
-            self.lifeline = leave_heir(tag, self.started, self.leaves, self.cancel)
         sweep.adopt_orphans()
         try:
             # a process that the notebook forked may hold the socket open after the notebook's end

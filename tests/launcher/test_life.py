@@ -243,6 +243,37 @@ def test_a_file_system_that_does_not_answer_holds_up_no_interrupt(mark, each_sit
         assert ranks.submit(fine).wait().results == [1, 1]
 
 
+KILLS_ALL = """#!/bin/sh
+kill -9 "$PPID" "$NOTEBOOK"
+mkdir "$TMPDIR/session.$$"
+sleep 600
+"""
+SITE = """
+command = ["{launcher}", "{{n}}"]
+rank = "R"
+local_rank = "L"
+leaves = ["{{tmp}}/session.{{pid}}"]
+needs = "a launcher that kills"
+"""
+BEGINS = """
+import os
+import collectlab as cl
+os.environ["NOTEBOOK"] = str(os.getpid())
+cl.launch(2, device="cpu", site="kills")
+"""
+
+
+def test_notebook_and_supervisor_are_killed_as_the_launcher_begins(mark, tmp_path, monkeypatch):
+    launcher = tmp_path / "kills"
+    launcher.write_text(KILLS_ALL)
+    launcher.chmod(0o755)
+    (tmp_path / "kills.toml").write_text(SITE.format(launcher=launcher))
+    monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", BEGINS], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    mark.gone()
+
+
 @pytest.mark.parametrize("what", ["submit", "fork"])
 def test_the_notebook_process_is_killed(what, notebook, mark, each_site):
     child = notebook(what)
