@@ -285,9 +285,8 @@ class Fabric:
         Where the name had another shape or dtype before, both are added to it, so that events tell the two apart.
         """
         shape, dtype = self._made_of(rank, name, shape, dtype)
-        kind = f"{'x'.join(map(str, shape))} {dtype}"
-        if self._kinds.setdefault((rank, name), kind) != kind:
-            name = f"{name}[{kind}]"
+        if self._kinds.setdefault((rank, name), (shape, dtype)) != (shape, dtype):
+            name = f"{name}[{'x'.join(map(str, shape))} {dtype}]"
         return Window(self, rank, name, self.memory(rank, name, shape, dtype), xp)
 
     def _made_of(self, rank, name, shape, dtype):
