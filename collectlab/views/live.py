@@ -138,7 +138,8 @@ class LiveView(Living):
         set_markup(self._table, table(glance))
         if glance.over:  # nothing refers to the run any longer but who asked for the view
             self._stop.layout.display = "none"
-            self._stop.on_click(self._end_run, remove=True)
+            for button, action in self._buttons:
+                button.on_click(action, remove=True)
 
     def _end_run(self, _):
         ranks, self._stop.disabled, self._stop.description = self.run._ranks, True, "Stopping"
