@@ -125,16 +125,10 @@ FAILURES = {
 }
 
 
-# what each MPI does in its own way when a rank ends like this
-OF_MPI = ("os._exit", "segfault", "abort", "kill", "group term", "guard", "Abort", "Abort world", "MPI_Abort")
-CASES = [("local", case) for case in FAILURES]
-CASES += [pytest.param("openmpi", case, marks=pytest.mark.needs("Open MPI")) for case in OF_MPI]
-
-
-@pytest.mark.parametrize(("site", "case"), CASES)
-def test_one_rank_fails(site, case, capfd):
+@pytest.mark.parametrize("case", FAILURES)
+def test_one_rank_fails(case, capfd, each_site):
     act, said, place = FAILURES[case]
-    run = cl.run(on_rank_1(act), ranks=3, device="cpu", site=site, timeout=30)
+    run = cl.run(on_rank_1(act), ranks=3, device="cpu", timeout=30)
     report = run.report()
     assert run.status == "failed" and not run.ok
     assert report.splitlines()[0].startswith("failed after"), report
@@ -149,7 +143,7 @@ def test_one_rank_fails(site, case, capfd):
     assert cl.attach(run.path).report() == report
 
 
-def test_all_ranks_fail_before_inside_and_after_a_collective():
+def test_all_ranks_fail_before_inside_and_after_a_collective(each_site):
     def inside(ctx):
         return ctx.comm.allreduce(ctx.rank, op=lambda a, b: {}["key"])
 
@@ -208,14 +202,9 @@ WORDS = {
 }  # fmt: skip
 
 
-OF_EACH = ("calls", "big counts", "truncated")  # what each MPI meets in its own way
-DISAGREE = [("local", case) for case in WORDS]
-DISAGREE += [pytest.param("openmpi", case, marks=pytest.mark.needs("Open MPI")) for case in OF_EACH]
-
-
-@pytest.mark.parametrize(("site", "case"), DISAGREE)
-def test_ranks_that_disagree_are_told_so_in_words(site, case):
-    report = cl.run(disagree, case, ranks=3, device="cpu", site=site, timeout=1.5).report()
+@pytest.mark.parametrize("case", WORDS)
+def test_ranks_that_disagree_are_told_so_in_words(case, each_site):
+    report = cl.run(disagree, case, ranks=3, device="cpu", timeout=1.5).report()
     assert all(words in report for words in WORDS[case]), report
     disagreed = case in ("calls", "counts", "big counts", "dtypes")
     assert ("the ranks disagree about their 1st collective" in report) == disagreed, report
@@ -254,7 +243,7 @@ def test_what_a_launcher_of_unknown_number_leaves_is_found_by_the_number_of_none
     assert [folder.exists() for folder in (*made, other)] == [False, True, True]
 
 
-def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
+def test_what_a_program_starts_does_not_outlive_the_ranks(mark, each_site):
     seconds = str(time.time_ns() // 1_000_000)  # by which these sleepers are known
 
     def program(ctx):
@@ -275,7 +264,7 @@ def test_what_a_program_starts_does_not_outlive_the_ranks(mark):
     mark.gone()
 
 
-def test_threads_and_exit_functions_do_not_hold_a_rank():
+def test_threads_and_exit_functions_do_not_hold_a_rank(each_site):
     def program(ctx):
         import atexit
         import threading
@@ -289,7 +278,7 @@ def test_threads_and_exit_functions_do_not_hold_a_rank():
     assert time.monotonic() - start < 10, "bounded by the supervisor, not by the program"
 
 
-def test_every_line_is_kept_as_it_was_printed():
+def test_every_line_is_kept_as_it_was_printed(each_site):
     def program(ctx, n):
         for i in range(n):
             print(i)

@@ -45,7 +45,7 @@ def the_run(runs):
 
 
 @pytest.mark.parametrize("way", GOES)
-def test_a_kernel_that_goes_takes_its_ranks_along(way, mark, tmp_path):
+def test_a_kernel_that_goes_takes_its_ranks_along(way, mark, tmp_path, each_site):
     manager, client = start_new_kernel(extra_arguments=["--log-level=ERROR"])
     try:
         client.execute(HANGS)

@@ -335,7 +335,7 @@ def hangs(ctx):
 """
 
 
-def test_an_interrupted_cell_shows_the_report_and_one_line(kernel, mark, tmp_path):
+def test_an_interrupted_cell_shows_the_report_and_one_line(each_site, kernel, mark, tmp_path):
     def when_ranks_wait():
         wait_for(lambda: [log for log in tmp_path.glob("runs/*/log.0") if log.read_text() == "here\n"])
         kernel.interrupt()
