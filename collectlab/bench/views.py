@@ -7,7 +7,8 @@ driven, those rows are missing, and the cases of the others say so.
 
 A step on screen is a press of Step, or at the last state of Reset, by somebody who has looked at the picture before
 for a quarter of a second; in that time the view draws the next ones ahead. The second step of a double click is a row
-of its own. A step that is only drawn, in this process, is never drawn ahead.
+of its own, from its own press on, and has the time of two steps, as the page first shows the other. A step that is only
+drawn, in this process, is never drawn ahead.
 """
 
 import gc
@@ -298,8 +299,9 @@ def _on_screen():
         floor = {n: _stepped(tab, tab.cells.nth(place)) for n, place in swaps.items()}
         for place, (name, n) in enumerate(cells):
             cell, finished = tab.cells.nth(place), ("finished pictures", floor[n])
-            for how, took in (("", _stepped(tab, cell)), (", second of a double click", _twice(tab, cell))):
-                yield Row(f"step of {name}, {n} x {n}, on screen{how}", took, "ms", f"< {GOALS[n]}", *finished)
+            case = f"step of {name}, {n} x {n}, on screen"
+            yield Row(case, _stepped(tab, cell), "ms", f"< {GOALS[n]}", *finished)
+            yield Row(f"{case}, second of a double click", _twice(tab, cell), "ms", f"< {2 * GOALS[n]}", *finished)
         rate = _played(tab, tab.cells.nth(playing))
         yield Row(f"Play of kernel player, 8 x 8, asked for {1 / PACE:.0f}", rate, "frames/s", ">= 10.0")
         opened = _opened(tab, tab.cells.nth(playing + 2))

@@ -14,7 +14,7 @@ from collectlab.views.drawing import Drawing
 
 # Seconds of rest after which a step is drawn before somebody asks for it: the next one once the page has shown the
 # last, and the one after that, for a double click, when none is under way
-AHEAD = 0.02, 0.15
+AHEAD = 0.02, 0.12
 KEPT = len(AHEAD) + 3  # finished pictures: also the one that is shown, and the two before it
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
