@@ -317,7 +317,7 @@ def goals(nranks, sizes, medians):
     worst("two_phase registered", "MPICH", ">= 1.0 x peer", large)
     mean("two_phase", "MPICH", ">= 1.2 x peer", large)
     small = sizes[0]
-    for name in ("mesh", "two_phase"):
+    for name in KERNELS:
         ours, theirs = medians[name][small] * 1e6, medians["MPICH"][small] * 1e6
         row(name, "MPICH", _size(small), "<= 2.0 x peer", ours, theirs, "us")
     for name in KERNELS:

@@ -61,9 +61,10 @@ def test_a_worst_size_below_the_peer_misses_its_goal_though_the_mean_does_not():
 
 def test_the_smallest_size_is_held_against_twice_mpich():
     sizes = (4 * KIB, 64 * KIB)
-    rows = rows_of(made_up(sizes, mesh=(2.0, 9.0), two_phase=(2.01, 0.1)), sizes)
-    found = [rows[f"{name} against MPICH, 2 ranks, 4 KiB"] for name in ("mesh", "two_phase")]
-    assert [(row["ours"], row["unit"], row["met"]) for row in found] == [(2e6, "us", True), (2.01e6, "us", False)]
+    rows = rows_of(made_up(sizes, mesh=(2.0, 9.0), two_phase=(2.01, 0.1), two_phase_R=(1.99, 9.0)), sizes)
+    found = [rows[f"{name} against MPICH, 2 ranks, 4 KiB"] for name in kernels.KERNELS]
+    assert [(row["ours"], row["unit"]) for row in found] == [(2e6, "us"), (2.01e6, "us"), (1.99e6, "us")]
+    assert [row["met"] for row in found] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,9 @@ def test_small_sizes_from_the_command_line_on_real_ranks(monkeypatch, capsys):
     answer = json.loads(printed.out)
     assert answer["machine"]["peers"] == {"MPICH": sys.executable, "Open MPI": None, "Gloo": None}
     assert answer["machine"]["load"] >= 0
-    assert [set(row) for row in answer["rows"]] == [KEYS] * 14
+    assert [set(row) for row in answer["rows"]] == [KEYS] * 16
     assert all(row["ours"] > 0 for row in answer["rows"])
-    assert [row["peer_value"] > 0 for row in answer["rows"] if row["peer"]] == [True] * 12  # two need no ranks
+    assert [row["peer_value"] > 0 for row in answer["rows"] if row["peer"]] == [True] * 14  # two need no ranks
     assert [line for line in printed.err.splitlines() if line.startswith("two_phase registered traced")]
 
 
