@@ -7,8 +7,8 @@ driven, those rows are missing, and the cases of the others say so.
 
 A step on screen is a press of Step, or at the last state of Reset, by somebody who has looked at the picture before
 for a quarter of a second; in that time the view draws the next ones ahead. The second step of a double click is a row
-of its own, from its own press on, and has the time of two steps, as the page first shows the other. A step that is only
-drawn, in this process, is never drawn ahead.
+of its own, counted from its own press. It has the time of two steps, as the page shows the other one first. A step
+that is only drawn, in this process, is never drawn ahead.
 """
 
 import gc
