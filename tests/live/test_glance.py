@@ -162,6 +162,7 @@ def test_a_glance_disturbs_no_rank(gate, wait_for):
         wait_for(lambda: all(rank.lines for rank in run.glance().ranks))
         pids = _readers(run)
         assert len(pids) == 2
+        wait_for(lambda: all(_sleeps(pid) for pid in pids))  # they printed before they came to the gate
         before = [_switches(pid) for pid in pids]
         for _ in range(50):
             assert [rank.state for rank in run.glance().ranks] == ["running"] * 2
@@ -181,6 +182,11 @@ def _readers(run):
         except OSError:
             continue
     return found
+
+
+def _sleeps(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "S"
 
 
 def _switches(pid):
