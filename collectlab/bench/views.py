@@ -6,9 +6,9 @@ shows one of two finished pictures of that size: what JupyterLab takes where not
 driven, those rows are missing, and the cases of the others say so.
 
 A step on screen is a press of Step, or at the last state of Reset, by somebody who has looked at the picture before
-for a quarter of a second; in that time the view draws the next ones ahead. The second step of a double click is a row
-of its own, counted from its own press. It has the time of two steps, as the page shows the other one first. A step
-that is only drawn, in this process, is never drawn ahead.
+for a quarter of a second, with the pointer on the button; in that time the view draws the next ones ahead. The second
+step of a double click is a row of its own, counted from its own press. It has the time of two steps, as the page
+shows the other one first. A step that is only drawn, in this process, is never drawn ahead.
 """
 
 import gc
@@ -323,7 +323,8 @@ def _stepped(tab, cell):
     reset, step = _buttons(cell)
     times = []
     for _ in range(PRESSES):
-        times.append(_seen(tab, cell, (step if step.is_enabled() else reset).click))
+        button = step if step.is_enabled() else reset
+        times.append(_seen(tab, cell, button, button.click))
     return median(times[PRESSES // 6 :])
 
 
@@ -333,8 +334,8 @@ def _twice(tab, cell):
     times, state = [], cell.get_by_label("state", exact=True)
     for _ in range(PRESSES // 3):
         if int(state.input_value()) + 2 > int(state.get_attribute("max")):
-            _seen(tab, cell, reset.click)
-        times.append(_seen(tab, cell, step.dblclick, presses=2))
+            _seen(tab, cell, reset, reset.click)
+        times.append(_seen(tab, cell, step, step.dblclick, presses=2))
     return median(times)
 
 
@@ -342,13 +343,13 @@ def _buttons(cell):
     return [cell.get_by_role("button", name=name, exact=True) for name in ("Reset", "Step")]
 
 
-def _seen(tab, cell, press, presses=1):
-    """Milliseconds from the last press to its picture; then somebody looks at that."""
+def _seen(tab, cell, button, press, presses=1):
+    """Milliseconds from the last press to its picture, by somebody who has looked, the pointer on the button."""
+    button.hover()
+    tab.page.wait_for_timeout(1e3 * LOOKS)
     cell.evaluate(_WATCH, presses)
     press()
-    took = tab.page.evaluate("window.seen")
-    tab.page.wait_for_timeout(1e3 * LOOKS)
-    return took
+    return tab.page.evaluate("window.seen")
 
 
 def _played(tab, cell):
