@@ -198,6 +198,9 @@ class View:
         self._in_words.value = _WORDS.format(html.escape(self.text())) if wanted else ""
         self._in_words.layout.display = None if wanted else "none"
 
+    def forget(self):
+        """Let go of finished pictures, where there are any: each is drawn anew when it is asked for."""
+
     def close(self):
         """Take the widget off the page and let go of its picture. It may be shown again."""
         if self._widget is None:
@@ -256,6 +259,10 @@ class SteppedView(View):
         picture = self._finished.pop(self._asked(), None) or super()._picture()
         self._put_by(self._asked(), picture)
         return picture
+
+    def forget(self):
+        """Let go of finished pictures: each is drawn anew when it is asked for."""
+        self._finished.clear()
 
     def _asked(self):
         return tuple(self._settings.values())
@@ -360,7 +367,7 @@ class SteppedView(View):
         self._stop_looking()
         super().close()
         self._play = self._turn = None
-        self._finished.clear()
+        self.forget()
 
 
 def _close(widget):
