@@ -8,10 +8,11 @@ import struct
 import time
 
 from collectlab.launcher import whereabouts, wire
+from collectlab.launcher.link import START
 from collectlab.launcher.whereabouts import STACK_SIGNAL
 
 LOOK = 0.5  # seconds that the ranks are given to write down where they are
-_OUTERMOST = b'  File "<string>", line 1 in <module>\n'  # the line that starts a rank, see link.START
+_OUTERMOST = f'  File "<string>", line {len(START.splitlines())} in <module>\n'.encode()  # where a rank was started
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _GUARD = {"guard": {"pid": int, "daemon": int}, "orphaned": {}, "exited": {"code": int}}
 _RANK = {
