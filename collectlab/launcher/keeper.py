@@ -106,7 +106,7 @@ def start(control):
             _detach({listener.fileno(), channel.fileno()})
             _Keeper(channel, listener, control).serve()
         finally:
-            os._exit(1)
+            os._exit(1)  # never back into the rank that it was forked from
     listener.close()
     channel.close()
 
@@ -156,31 +156,28 @@ def _detach(kept):
 class _Keeper:
     def __init__(self, channel, listener, control):
         self.channel, self.control = channel, control
+        self.channel_ended = False
         self.started, self.daemons = time.time(), {}
         self.selector = selectors.DefaultSelector()
         self.selector.register(channel, selectors.EVENT_READ, self._on_supervisor)
         self.host = Host(self.selector, listener, control["token"], control["nranks"], self._pass_on)
 
     def serve(self):
-        while True:
-            react(self.selector)
+        try:
+            while not self.channel_ended:
+                react(self.selector)
+        finally:  # also when it cannot be told or understood any more
+            self._end()
 
     def _pass_on(self, _, number, who, message):
         if message and message["op"] == "guard":
             self._note_daemon(message["daemon"])
-        try:
-            self.channel.send(op="heard", rank=number, who=who, message=message)
-        except OSError:
-            self._end()
+        self.channel.send(op="heard", rank=number, who=who, message=message)
 
     def _on_supervisor(self, channel):
-        try:
-            messages = channel.read()
-        except Broken:
-            messages = None
-        if messages is None:
-            self._end()
-        for message in messages:
+        messages = channel.read()
+        self.channel_ended = messages is None
+        for message in messages or ():
             op = message.pop("op")
             if op == "tell":
                 self.host.tell(message["numbers"], **message["message"])

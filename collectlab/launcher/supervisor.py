@@ -201,6 +201,8 @@ class Supervisor:
         self._end("interrupted", {"kind": "notebook gone"})
 
     def _do_run(self, **run):
+        if self._failing() and not self.run:
+            return  # these ranks run nothing more: the notebook, which hears that they end, gives it to new ones
         self.queue.append(run)
         self._next()
 
@@ -338,7 +340,9 @@ class Supervisor:
                 self._close_network()
                 if self.daemons:  # they are connected, and no others are to come
                     network.confine(self.process.pid)
-                self.deadline = self.note = None
+                self.note = None
+                if not self._failing():
+                    self.deadline = None
                 self._say(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
@@ -358,7 +362,7 @@ class Supervisor:
         return all(rank.place for rank in self.ranks)
 
     def _next(self):
-        if self.run or not self.queue or not self._ready() or self.leaving or self._collapsing():
+        if self.run or not self.queue or not self._ready() or self.leaving or self._failing():
             return
         self.run = self.queue.popleft()
         self.began = time.time()
@@ -378,14 +382,14 @@ class Supervisor:
             self._write(self.run, value)
             run, self.run = self.run, None
             self._say(op="done", id=run["id"], **value)
-            if not self._collapsing():
+            if not self._failing():
                 self.deadline = None
                 self._next()
         elif how["state"] == "returned":
             pass
         elif all(states) and "lost" not in states and self._ready():
             self._fail()
-        elif self.deadline is None or self.deadline[1] not in (self._on_settled, self._collapse):
+        elif not self._failing():
             self.failed = time.monotonic()
             self.deadline = (self.failed + SETTLE, self._on_settled)
 
@@ -433,8 +437,9 @@ class Supervisor:
         self.selector.unregister(pidfd)
         self.deadline = (time.monotonic() + SETTLE, self._collapse)
 
-    def _collapsing(self):
-        return self.deadline is not None and self.deadline[1] == self._collapse
+    def _failing(self):
+        """Whether something has ended that these ranks cannot do without, and they are about to."""
+        return self.deadline is not None and self.deadline[1] in (self._on_settled, self._collapse)
 
     def _collapse(self):
         """The launcher or guards were killed, and the ranks with them; find out for whose sake."""

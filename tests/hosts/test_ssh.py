@@ -103,8 +103,7 @@ BUSY = """
         ctx.comm.barrier() if ctx.rank else time.sleep(600)
 
     run = ranks.submit(busy)
-    while "waiting in barrier" not in run.report() or not all(map(run.log, range(4))):
-        pass
+    until(lambda: "waiting in barrier" in run.report() and all(map(run.log, range(4))), run.report)
 """
 
 
@@ -215,7 +214,7 @@ def test_no_secret_is_on_a_command_line_of_either_host(hosts, server, notebook):
     notebook.run("os.environ['SECRET_OF_THE_USER'] = 'correct horse battery staple'")
     notebook.begin("ranks = cl.launch(4, site='hosts')")
     commands, secrets = set(), {"correct horse battery staple"}
-    while not select.select([notebook.talk], [], [], 0)[0]:
+    while not select.select([notebook.talk], [], [], 0)[0]:  # until the ranks are there
         for host in hosts.machines:
             commands |= {(host.name, command) for command in host.processes().values()}
         for path in (hosts.folder / "runs").glob("*.key"):

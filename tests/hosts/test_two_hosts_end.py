@@ -20,8 +20,8 @@ BUSY = """
         time.sleep(600) if ctx.rank < 3 else ctx.comm.barrier()
 
     run = ranks.submit(busy)
-    while "not in an MPI call" not in run.report() or "waiting in barrier" not in run.report() or not run.log(3):
-        pass
+    words = "not in an MPI call", "waiting in barrier"
+    until(lambda: run.log(3) and all(word in run.report() for word in words), run.report)
 """
 
 

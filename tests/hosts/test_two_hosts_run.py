@@ -61,8 +61,8 @@ def test_interrupt_ends_a_run_on_both_hosts_and_the_report_says_where_each_rank_
             ctx.comm.barrier()
 
         run = ranks.submit(stuck)
-        while "ranks 0, 1 and 2 were waiting in barrier" not in (said := run.report()) or "sleep" not in said:
-            pass
+        words = "ranks 0, 1 and 2 were waiting in barrier", "sleep(60)"
+        until(lambda: all(word in run.report() for word in words), run.report)
     """)
     said = notebook("run.report()")
     assert "ranks 0, 1 and 2 were waiting in barrier" in said

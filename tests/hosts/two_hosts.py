@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -115,11 +116,21 @@ def switches(pid):
 
 
 class Notebook:
-    """A Python process on a host that runs one piece of code after another, as a kernel does."""
+    """A Python process on a host that runs one piece of code after another, as a kernel does.
+
+    The code finds `until(happened, complaint)`, which waits, and raises what `complaint` says after 30 s.
+    """
 
     _LOOP = """
-        import collectlab as cl, json, linecache, traceback
-        talk, space, cells = open(0, "r+b", buffering=0), {"cl": cl}, 0
+        import collectlab as cl, faulthandler, json, linecache, signal, time, traceback
+
+        def until(happened, complaint):
+            end = time.monotonic() + 30
+            while not happened():
+                assert time.monotonic() < end, complaint()
+
+        faulthandler.register(signal.SIGUSR1)
+        talk, space, cells = open(0, "r+b", buffering=0), {"cl": cl, "until": until}, 0
         while line := talk.readline():
             code, kind = json.loads(line)
             cells += 1
@@ -134,6 +145,7 @@ class Notebook:
 
     def __init__(self, host, environment):
         ours, theirs = socket.socketpair()
+        ours.settimeout(90)
         self.talk = ours.makefile("rwb", buffering=0)
         self.output = open(host.folder / "notebook", "w+b")
         command = [sys.executable, "-c", textwrap.dedent(self._LOOP)]
@@ -148,10 +160,19 @@ class Notebook:
         self.talk.write(json.dumps([textwrap.dedent(code), kind]).encode() + b"\n")
 
     def end(self):
-        error, value = json.loads(self.talk.readline())
+        try:
+            error, value = json.loads(self.talk.readline())
+        except TimeoutError:
+            raise AssertionError(f"the notebook does not answer; it is here:\n{self._stacks()}") from None
         if error:
             raise NotebookError(error, value)
         return value
+
+    def _stacks(self):
+        os.kill(self.pid, signal.SIGUSR1)
+        wait_for(lambda: b"most recent call first" in os.pread(self.output.fileno(), 1 << 16, 0))
+        os.kill(self.pid, signal.SIGKILL)  # it would not answer the next test either
+        return os.pread(self.output.fileno(), 1 << 16, 0).decode()
 
     def run(self, code):
         """Run statements; NotebookError when they raise."""
@@ -214,6 +235,8 @@ class Hosts:
     @property
     def notebook(self):
         """The notebook, which is started anew where the last test has ended it."""
+        if self._notebook and self._notebook.pid not in self.alpha.processes():
+            self.kill_notebook()
         if self._notebook is None:
             self._notebook = Notebook(self.alpha, self.environment)
         return self._notebook

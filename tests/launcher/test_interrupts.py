@@ -43,7 +43,7 @@ def hangs(ctx):
 def once(countdown, twice):
     ranks = cl.launch(1, device="cpu")
     run = ranks.submit(hangs)
-    while not run.log(0):
+    while run.status == "running" and not run.log(0):
         time.sleep(0.005)
 
     def first(*_):

@@ -2,10 +2,10 @@
 
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
+from marks import wait_for
 
 import collectlab as cl
 from collectlab.launcher import sites, sweep
@@ -197,8 +197,7 @@ def test_a_kill_under_open_mpi_leaves_nothing(who):
     with cl.launch(2, device="cpu", site="openmpi") as ranks:
         run = ranks.submit(lambda ctx: __import__("time").sleep(60))
         tag, supervisor = ranks._link.tag, ranks._link.process.pid
-        while "sleep" not in run.report():
-            time.sleep(0.02)
+        wait_for(lambda: "sleep" in run.report(), complaint=run.report)
         tree = {pid: open(f"/proc/{pid}/cmdline").read() for pid in sweep.tagged(tag)}
         launcher = next(pid for pid, words in tree.items() if "prterun" in words.split("\0")[0])
         victim = {"rank": max(tree), "launcher": launcher, "supervisor": supervisor}[who]
