@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +15,6 @@ from marks import wait_for
 
 import collectlab as cl
 from collectlab.launcher import link
-from collectlab.launcher.supervisor import Rank, Supervisor
-from collectlab.launcher.wire import Channel
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
 
@@ -243,19 +240,6 @@ def test_a_run_for_idle_ranks_that_are_about_to_end_goes_to_new_ones(victim, wai
         run = ranks.submit(fine).wait(8)
         assert run.results == [3, 3, 3] or run.status == "failed", run.report()
         assert ranks.submit(fine).wait().results == [3, 3, 3]
-
-
-def test_a_rank_that_ends_before_the_last_one_is_ready_is_not_forgotten():
-    notebook, ours = map(Channel, socket.socketpair())
-    supervisor = Supervisor(ours)
-    supervisor.ranks, supervisor.daemons = [Rank(), Rank()], ()
-    place = {"device": "cpu", "identity": "", "local_rank": 0, "cores": 1}
-    supervisor._take(supervisor.ranks[0], 0, {"op": "ready", **place})
-    supervisor._heed({"op": "exited", "code": -9, "frames": []}, supervisor.ranks[0])
-    supervisor._take(supervisor.ranks[1], 1, {"op": "ready", **place})
-    supervisor._do_run(id="1", path="", sources={}, search=[], trace=True)
-    assert [message["op"] for message in notebook.read()] == ["ready"]
-    assert supervisor.run is None and supervisor.deadline[1] == supervisor._on_settled
 
 
 def test_a_supervisor_that_does_not_answer_is_given_up(mark):
