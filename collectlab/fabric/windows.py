@@ -34,7 +34,7 @@ class Window:
         self.name, self.rank, self.local = name, rank, memory.local
         self.shape, self.dtype = self.local.shape, self.local.dtype
         self._fabric, self._memory, self._xp = fabric, memory, xp
-        self._places, self._slices = {}, {}
+        self._places, self._slices, self._of_all = {}, {}, {}
 
     def store(self, value, at=WHOLE):
         """Write `value` into this rank's part."""
@@ -66,8 +66,19 @@ class Window:
         """
         return self._load(peer, at, None, "remote_view")
 
+    def remote_views(self, at=WHOLE):
+        """The `remote_view` of every rank's part, in rank order: a list."""
+        known = self._of_all.get(id(at))
+        if known and not self._fabric.told_of_steps:
+            return known[0]
+        views = [self.remote_view(peer, at) for peer in range(self._fabric.nranks)]
+        if type(at) is slice and self._memory.shared and self._xp is np and len(self._of_all) < _MOST_SLICES:
+            self._of_all[id(at)] = views, at  # kept, so that no other slice gets its id
+        return views
+
     def _place(self, peer, at, call):
-        """The peer, the flat indices of `at`, and the part there, None where it has to be fetched.
+        """The peer, the flat indices of `at`, and the part there twice: to read from, None where it has to be
+        fetched, and to write into, None where `memory.store` has to.
 
         The places of slices are found once and kept, by their ends and by the very slice: a kernel asks for the
         same ones at each call.
@@ -91,7 +102,10 @@ class Window:
     def _find(self, peer, at, call):
         peer = self._peer(peer, at, call)
         elements = self._elements(at, call)
-        return peer, elements, self._memory.view(peer, at, elements) if self._memory.shared else None
+        if not self._memory.shared:
+            return peer, elements, None, None
+        part = self._memory.parts[peer][at] if type(at) is slice else None  # else it may be a number, not a place
+        return peer, elements, self._memory.view(peer, at, elements), part
 
     def _peer(self, peer, at, call):
         if not isinstance(peer, _WHOLE_NUMBER) or not 0 <= peer < self._fabric.nranks:
@@ -103,7 +117,7 @@ class Window:
 
     def _load(self, peer, at, out, call):
         fabric = self._fabric
-        peer, elements, found = self._place(peer, at, call)
+        peer, elements, found, _ = self._place(peer, at, call)
         if told := fabric.told_of_steps:
             fabric.pause(self.rank)
         if found is None:
@@ -123,7 +137,7 @@ class Window:
 
     def _store(self, peer, value, at, call, is_there=False):
         fabric = self._fabric
-        peer, elements, found = self._place(peer, at, call)
+        peer, elements, found, part = self._place(peer, at, call)
         place = self.local[at] if found is None else found
         if getattr(value, "dtype", None) is not self.dtype or value.shape != place.shape:
             self._fits(place, value, at, call, "value")
@@ -131,8 +145,12 @@ class Window:
             value = value.get()
         if told := fabric.told_of_steps:
             fabric.pause(self.rank)
-        if not is_there:
+        if is_there:
+            pass
+        elif part is None:
             self._memory.store(peer, at, elements, value)
+        else:
+            part[...] = value
         if told and fabric.events is not None:
             fabric.note(STORE, self.rank, peer, self.name, elements, len(elements) * self.dtype.itemsize)
 
@@ -174,12 +192,11 @@ class _Storing:
         self.window, self.at = window, at
 
     def __enter__(self):
-        window = self.window
-        window._place(window.rank, self.at, "storing")
-        at = self.at
+        window, at = self.window, self.at
+        _, _, _, part = window._place(window.rank, at, "storing")
         if type(at) is not slice:  # an array, also where it is one element
             at = (*at, ...) if isinstance(at, tuple) else (at, ...)
-        self.part = window.local[at]
+        self.part = window.local[at] if part is None else part[()]
         self.in_place = window._fabric.in_place and window._xp is np
         if not self.in_place:
             self.part = window._xp.empty(self.part.shape, window.dtype)

@@ -10,7 +10,7 @@ TILE = 256 * 1024  # bytes: a sum to which rank after rank is added stays in a c
 def reduce(ctx, window, part, op, out):
     """Fill `out` with the reduction of `part` of everyone's `window`, in rank order; loads once from each rank."""
     add = combine(ctx, op)
-    views = [window.remote_view(peer, part) for peer in range(ctx.nranks)]
+    views = window.remote_views(part)
     if out.nbytes <= TILE:
         _accumulate(add, views, out)
     else:

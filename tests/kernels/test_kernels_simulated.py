@@ -182,6 +182,9 @@ class ForgetfulWindow:
     def remote_view(self, peer, at=slice(None)):
         return self._or_zeros(self._window.remote_view, peer, at)
 
+    def remote_views(self, at=slice(None)):
+        return [self.remote_view(peer, at) for peer in range(self._ctx.nranks)]
+
     def _or_zeros(self, load, peer, at, out=None):
         self._left[0] -= peer != self._ctx.rank
         if peer == self._ctx.rank or self._left[0] != -1:

@@ -64,6 +64,31 @@ def write(ctx, at, dtype):
     return window.load()
 
 
+def read_all(ctx, at):
+    """The parts of all ranks three times over; meanwhile each adds 100 to its own."""
+    window, signals, found = numbered(ctx, np.int64), ctx.signals("read", rows=6), []
+    for again in range(3):
+        views = window.remote_views(at)
+        found.append(np.array(views))
+        writable = [view.flags.writeable for view in views]
+        ctx.barrier(signals, 2 * again)
+        window.store(window.load() + 100)
+        ctx.barrier(signals, 2 * again + 1)
+    return found, writable
+
+
+@pytest.mark.parametrize("traced", (True, False))
+@pytest.mark.parametrize("at", (slice(None), slice(1, 3), (slice(0, 4, 2), slice(None))), ids=str)
+def test_views_of_all_ranks_show_what_they_hold_now(apart, together, at, traced):
+    for ranks in (apart, together):
+        run = ranks.submit(read_all, at, trace=traced).wait()
+        for found, writable in run.results:
+            want = np.stack([(np.arange(24).reshape(4, 6) + 30 * rank)[at] for rank in range(3)])
+            assert all((found[again] == want + 100 * again).all() for again in range(3))
+            assert not any(writable)
+        assert bool(run.trace.events) == traced
+
+
 @pytest.mark.parametrize("at", SLICES, ids=str)
 @pytest.mark.parametrize("dtype", (np.int64, np.float32, np.float16))
 def test_slices_are_read_and_written_as_in_one_host(apart, together, at, dtype):

@@ -30,6 +30,19 @@ def test_a_load_is_a_copy_and_a_view_is_not():
     ]  # fmt: skip
 
 
+def test_views_of_all_ranks_are_one_load_from_each():
+    def program(ctx):
+        window = ctx.window("w", 4, np.int64)
+        window.local[:] = ctx.rank
+        ctx.barrier(ctx.signals("filled", rows=1), 0)
+        return [view.tolist() for at in (slice(1, 3), (2,)) for view in window.remote_views(at)]
+
+    run = cl.simulate(program, ranks=3)
+    assert run.results == [[[0, 0], [1, 1], [2, 2], 0, 1, 2]] * 3
+    loads = [(e.peer, list(e.elements)) for e in run.trace.events if e.kind == "load" and e.rank == 1]
+    assert loads == [(0, [1, 2]), (1, [1, 2]), (2, [1, 2]), (0, [2]), (1, [2]), (2, [2])]
+
+
 @pytest.mark.parametrize(
     ("dtype", "value"),
     ((np.int64, np.float64), (np.float64, np.int64), (np.float32, np.float64), (np.int64, np.int32)),
