@@ -1,30 +1,33 @@
 """A picture made of boxes and labels, fast enough to be drawn again on every step.
 
-Coordinates are pixels from the upper left corner. Two things make it fast: all boxes of one style are one
-artist, and a label that was drawn before is copied from its bitmap (Matplotlib needs about half a millisecond
-to set one line of text). Other canvases than Agg, for PDF or SVG, draw the same artists in their own way.
+Coordinates are pixels from the upper left corner. Three things make it fast: all boxes of one style are one path;
+labels are set from the bitmaps of their letters (Matplotlib needs a millisecond and more to set one line); and
+hatches are kept in a form that is quickly drawn. `finish` gives the same picture as a Figure of artists, which can
+become PDF or SVG as well.
 """
 
 import functools
 import io
 import threading
 from bisect import bisect_right
+from itertools import zip_longest
 
 import numpy as np
 from matplotlib.backend_bases import GraphicsContextBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
-from matplotlib.text import Text
-from matplotlib.transforms import Affine2D, IdentityTransform
+from matplotlib.transforms import IdentityTransform
 
 from collectlab.views import palette
 
 DPI = 100
 POINT = DPI / 72  # pixels
 _BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
+_STROKE = _BOX[:2]
 _CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
 _HEAD = 7  # pixels: the strokes of an arrow's head
 _BETWEEN = 8  # colours of a ramp, at most: Pillow does not tell apart what differs by less than 4 of 255
@@ -69,23 +72,16 @@ class Pane(Shapes):
 
 
 class Drawing(Shapes):
-    """One Figure of a fixed width. `begin`, then any number of `box`, `line` and `label`, then `png`."""
+    """One picture of a fixed width. `begin`, then any number of `box`, `arrow`, `label`, then `png` or `finish`."""
 
     def __init__(self, width):
-        self.width = width
-        self.figure = Figure(figsize=(width / DPI, 1), dpi=DPI, facecolor=palette.PAPER)
-        FigureCanvasAgg(self.figure)
-        self._flip = Affine2D()
-        self._patches, self._paths, self._lines = {}, {}, {}
-        self._labels, self._used = {}, {}
+        self.width, self._renderer, self._patches = width, None, {}
+        self.begin(1)
 
     def begin(self, height):
-        """Start an empty picture of so many pixels; artists of the last one are used again."""
-        self.height = height
-        self.figure.set_size_inches(self.width / DPI, height / DPI)
-        self._flip.clear().scale(1, -1).translate(0, height)
-        self._paths, self._lines = {}, {}
-        self._used = {}
+        """Start an empty picture of so many pixels."""
+        self.height = int(height)
+        self._paths, self._lines, self._labels = {}, {}, []
 
     def box(self, x, y, w, h, face="none", edge="none", line=1.0, dash="-", hatch="", layer=1):
         """A rectangle; a hatch has the colour of the edge. Boxes of a higher layer cover those of a lower one."""
@@ -102,57 +98,34 @@ class Drawing(Shapes):
 
     def label(self, x, y, text, size=9, weight="normal", colour=palette.INK, align="left"):
         """One line of text whose left end, middle or right end is at x and whose vertical middle is at y."""
-        key = (size, weight, colour, align)
-        pool = self._labels.setdefault(key, [])
-        used = self._used[key] = self._used.get(key, 0) + 1
-        if used > len(pool):
-            pool.append(
-                self.figure.add_artist(
-                    _Label(
-                        0, 0, "", fontsize=size, fontweight=weight, color=colour, ha=align,
-                        va="center_baseline", parse_math=False, transform=IdentityTransform(), zorder=9,
-                    )
-                )
-            )  # fmt: skip
-        artist = pool[used - 1]
-        artist.set_text(text.replace("\n", " "))
-        artist.set_position((x, self.height - y))
+        self._labels.append((x, y, text.replace("\n", " "), size, weight, colour, align))
 
     def finish(self):
-        """Bring the artists up to date; returns the Figure."""
-        for key, boxes in self._paths.items():
-            boxes = np.array(boxes, float)[:, None]
-            corners = boxes[..., :2] + _CORNERS * boxes[..., 2:]
-            self._patch(key).set_path(Path(corners.reshape(-1, 2), np.tile(_BOX, len(boxes))))
-        for key, strokes in self._lines.items():
-            points = np.array(strokes, float).reshape(-1, 2)
-            self._patch((*key, "line")).set_path(Path(points, np.tile(_BOX[:2], len(strokes))))
-        # in a layer, what this picture began with lies below, whatever an earlier picture began with
-        drawn = {key: at for at, key in enumerate([*self._paths, *((*key, "line") for key in self._lines)])}
-        for key, patch in self._patches.items():
-            patch.set_visible(key in drawn)
-            patch.set_zorder(key[0] + drawn.get(key, 0) / 1e4)
-        for key, pool in self._labels.items():
-            for number, artist in enumerate(pool):
-                artist.set_visible(number < self._used.get(key, 0))
-        return self.figure
-
-    def _patch(self, key):
-        """The artist of one style."""
-        if key not in self._patches:
-            layer, face, edge, line, dash, hatch = key[:6]
-            self._patches[key] = self.figure.add_artist(
-                PathPatch(
-                    Path(np.zeros((1, 2))), facecolor=face, edgecolor=edge, linewidth=line / POINT, linestyle=dash,
-                    hatch=hatch or None, joinstyle="miter", zorder=layer,
-                )
+        """The picture: a Matplotlib Figure of its own."""
+        figure = Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI, facecolor=palette.PAPER)
+        FigureCanvasAgg(figure)
+        for order, (key, path) in enumerate(self._drawn()):
+            patch = figure.add_artist(_patch(*key))
+            patch.set(path=path, zorder=key[0] + order / 1e4)
+        for x, y, text, size, weight, colour, align in self._labels:
+            figure.text(
+                x, self.height - y, text, fontsize=size, fontweight=weight, color=colour, ha=align,
+                va="center_baseline", parse_math=False, transform=IdentityTransform(), zorder=9,
             )  # fmt: skip
-            self._patches[key].set_transform(self._flip)
-        return self._patches[key]
+        return figure
+
+    def _drawn(self):
+        """(look, Path) of all boxes, then of all strokes; in a layer, what began first lies below."""
+        up = np.array([0, self.height]), np.array([1, -1])
+        for looks, codes in ((self._paths, _BOX), (self._lines, _STROKE)):
+            for key, shapes in looks.items():
+                shapes = np.array(shapes, float)
+                points = shapes if looks is self._lines else shapes[:, None, :2] + _CORNERS * shapes[:, None, 2:]
+                yield key, Path(up[0] + up[1] * points.reshape(-1, 2), np.tile(codes, len(shapes)))
 
     def _pairs(self):
         """The pairs of colours that meet in this picture: on a face its edge, its hatch and what is written."""
-        looks = {key[1:3] for key in [*self._paths, *self._lines]} | {("none", key[2]) for key in self._used}
+        looks = {key[1:3] for key in [*self._paths, *self._lines]} | {("none", label[5]) for label in self._labels}
         looks |= {(face, palette.INK) for face, _ in looks}
         on_paper = {"none": palette.PAPER}
         return frozenset((on_paper.get(face, face), edge) for face, edge in looks if edge != "none")
@@ -161,19 +134,37 @@ class Drawing(Shapes):
         """The picture as PNG: bytes."""
         from PIL import Image
 
-        self.finish().canvas.draw()
-        file = io.BytesIO()
-        pixels = self.figure.canvas.buffer_rgba()
-        size = pixels.shape[1], pixels.shape[0]
+        pixels = self._pixels()
+        file, size = io.BytesIO(), (self.width, self.height)
         picture = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
         picture = picture.quantize(palette=_palette(self._pairs()), dither=Image.Dither.NONE)
         picture.save(file, "png", compress_level=3)
         return file.getvalue()
 
+    def _pixels(self):
+        """The picture as RGBA pixels, which the next one draws over."""
+        renderer = self._renderer
+        if renderer is None or (renderer.width, renderer.height) != (self.width, self.height):
+            renderer = self._renderer = _Renderer(self.width, self.height, DPI)
+        pixels = renderer.buffer_rgba()
+        np.asarray(pixels)[:] = 255  # the paper
+        for key, path in sorted(self._drawn(), key=lambda drawn: drawn[0][0]):
+            if key not in self._patches:
+                self._patches[key] = _patch(*key)
+            self._patches[key].set_path(path)
+            self._patches[key].draw(renderer)
+        for x, y, text, size, weight, colour, align in self._labels:
+            if text:
+                label, left, low = _bitmap(text, size, weight, colour)
+                x -= _BEFORE[align] * width_of(text, size, weight)
+                base = round(self.height - y - _capital(size, weight) / 2)
+                renderer.draw_image(_PLAIN, round(x) + left, base + low, label)
+        return pixels
+
 
 def width_of(text, size=9, weight="normal"):
     """How wide the label is, in pixels."""
-    return float(_extent(text, size, weight).width)
+    return sum(width for _, width in _set(text, size, weight))
 
 
 def number_of(n, thing):
@@ -210,52 +201,108 @@ _PLAIN = GraphicsContextBase()
 _BEFORE = {"left": 0, "center": 0.5, "right": 1}  # the part of a label that lies before its anchor
 
 
-class _Label(Text):
-    """A Text of one line that Agg draws by copying its bitmap."""
+def _patch(layer, face, edge, line, dash, hatch):
+    """An artist of that look, without a path yet."""
+    return PathPatch(
+        Path(np.zeros((1, 2))), facecolor=face, edgecolor=edge, linewidth=line / POINT, linestyle=dash,
+        hatch=hatch or None, joinstyle="miter", transform=IdentityTransform(),
+    )  # fmt: skip
 
-    def draw(self, renderer):
-        if not isinstance(renderer, RendererAgg) or renderer.dpi != DPI:
-            return super().draw(renderer)
-        if not self.get_visible() or not self.get_text():
-            return None
-        size, weight = self.get_fontsize(), self.get_fontweight()
-        pixels, x0, y0, width = _bitmap(self.get_text(), size, weight, self.get_color())
-        x, y = self.get_position()
-        x -= _BEFORE[self.get_horizontalalignment()] * width
-        renderer.draw_image(_PLAIN, round(x) + x0, round(y) + y0, pixels)
-        self.stale = False
-        return None
+
+class _Context(GraphicsContextBase):
+    """Its hatches are made once; Matplotlib keeps eight, and a picture may have sixteen. Their circles have eight
+    corners, which nobody sees at that size, and which take a fraction of the time.
+    """
+
+    def get_hatch_path(self, density=6.0):
+        return self.get_hatch() and _hatch_path(self.get_hatch(), density)
+
+
+class _Renderer(RendererAgg):
+    def new_gc(self):
+        return _Context()
+
+
+@functools.cache
+def _hatch_path(hatch, density):
+    path = Path.hatch(hatch, density)
+    curved = path.codes == Path.CURVE4  # a curve has two points of its own, and ends in the third
+    ends = ~curved | (np.cumsum(curved) % 3 == 0)
+    return Path(path.vertices[ends], np.where(curved, Path.LINETO, path.codes)[ends])
+
+
+# Labels are set from glyphs. What is hinted goes on by whole pixels, so a glyph is the same wherever it stands; on a
+# baseline that is a whole pixel as well, small ones are sharp
 
 
 @functools.lru_cache(maxsize=20_000)
 def _bitmap(text, size, weight, colour):
-    """The label as RGBA pixels, where the lower left pixel lies from its anchor, and how wide it is."""
-    extent = _extent(text, size, weight)
-    left, low = int(np.floor(extent.x0)) - 2, int(np.floor(extent.y0)) - 2
-    w, h = int(np.ceil(extent.x1)) + 2 - left, int(np.ceil(extent.y1)) + 2 - low
-    with _SETTING:
-        renderer = _sheet() if w <= _WIDE and h <= _TALL else RendererAgg(w, h, DPI)
-        renderer.clear()
-        label = _text(size, weight, colour)
-        label.set_text(text)
-        label.set_position((-left, -low))
-        label.draw(renderer)
-        return np.asarray(renderer.buffer_rgba())[-h:, :w][::-1].copy(), left, low, float(extent.width)
+    """The label as RGBA pixels, and where the lower left one lies from the left end of its baseline."""
+    placed, x = [], 0.0
+    for part, width in _set(text, size, weight):
+        pixels, left, low = _glyph(part, size, weight)
+        placed.append((pixels, round(x) + left, low))
+        x += width
+    placed = [(pixels, left, low) for pixels, left, low in placed if pixels.size]
+    if not placed:
+        return np.zeros((1, 1, 4), np.uint8), 0, 0
+    left, low = (min(glyph[at] for glyph in placed) for at in (1, 2))
+    wide = max(x + pixels.shape[1] for pixels, x, _ in placed) - left
+    tall = max(y + pixels.shape[0] for pixels, _, y in placed) - low
+    label = np.empty((tall, wide, 4), np.uint8)
+    label[..., :3], label[..., 3] = np.rint(255 * np.array(to_rgb(colour))), 0
+    for pixels, x, y in placed:
+        part = label[y - low : y - low + pixels.shape[0], x - left : x - left + pixels.shape[1], 3]
+        np.maximum(part, pixels, out=part)
+    return label, left, low
 
 
 @functools.lru_cache(maxsize=40_000)
-def _extent(text, size, weight):
-    """The label's box, from its anchor: many are only measured, to find the one that fits."""
+def _set(text, size, weight):
+    """The parts of which the label is set, each with the distance from there to the next."""
+    parts = [text] if any(ord(char) >= _SHAPED and not 0x2000 <= ord(char) < 0x2C00 for char in text) else text
+    pairs = zip_longest(parts, parts[1:], fillvalue="")
+    return tuple((part, _advance(part, after, size, weight)) for part, after in pairs)
+
+
+# Between two bars nothing depends on where the ink of a glyph begins and ends
+@functools.lru_cache(maxsize=40_000)
+def _advance(part, after, size, weight):
+    """How far what follows stands from this part, in pixels."""
+    return _ink(f"|{part}{after}|", size, weight) - _ink(f"|{after}|", size, weight)
+
+
+@functools.lru_cache(maxsize=80_000)
+def _ink(text, size, weight):
     with _SETTING:
-        label = _text(size, weight, palette.INK)
-        label.set_text(text)
-        label.set_position((0, 0))
-        return label.get_window_extent(_sheet())
+        return _sheet().get_text_width_height_descent(text, _font(size, weight), False)[0]
 
 
-# One sheet and a few texts set every label: to make them costs more than to use them. The buttons of a widget may act
-# in a thread of their own
-_WIDE, _TALL = 1600, 64  # pixels
+@functools.lru_cache(maxsize=4_000)
+def _glyph(part, size, weight):
+    """How much of each pixel the glyph covers, of 255, and where the lower left one lies from its origin."""
+    wide = int(_ink(part, size, weight)) + 2 * _AROUND
+    with _SETTING:
+        sheet = _sheet() if wide <= _WIDE else RendererAgg(wide, _TALL, DPI)
+        sheet.clear()
+        sheet.draw_text(_PLAIN, _AROUND, _TALL // 2, part, _font(size, weight), 0)
+        ink = np.asarray(sheet.buffer_rgba())[::-1, :, 3]
+        rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            return np.zeros((0, 0), np.uint8), 0, 0
+        low, left = rows[0], columns[0]
+        pixels = ink[low : rows[-1] + 1, left : columns[-1] + 1].copy()
+    return pixels, int(left) - _AROUND, int(low) - (_TALL - _TALL // 2)
+
+
+def _capital(size, weight):
+    """How high a capital letter is, in pixels."""
+    return len(_glyph("H", size, weight)[0])
+
+
+# One sheet sets every glyph. The buttons of a widget may act in a thread of their own
+_WIDE, _TALL, _AROUND = 1600, 128, 16  # pixels
+_SHAPED = 0x250  # from here on there are scripts whose letters depend on each other
 _SETTING = threading.Lock()
 
 
@@ -265,9 +312,5 @@ def _sheet():
 
 
 @functools.cache
-def _text(size, weight, colour):
-    label = Text(
-        0, 0, "", fontsize=size, fontweight=weight, color=colour, va="center_baseline", parse_math=False
-    )
-    label.figure = Figure(dpi=DPI)
-    return label
+def _font(size, weight):
+    return FontProperties(size=size, weight=weight)

@@ -1,5 +1,6 @@
 """Who holds what before and after a collective: columns are ranks, rows are chunks."""
 
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -332,32 +333,12 @@ class Ownership(SteppedView):
 
     def _shares(self, drawing, cells, x, y, w, h):
         """A box for each rank, or group of ranks: filled where the cells hold its contributions."""
-        lines = 1 if w / len(self._groups) >= 6 or len(self._groups) == 1 else 2
-        per_line = -(-len(self._groups) // lines)
-        wide, tall = min(w / per_line, 22), h / lines
-        known = [c.shares for c in cells if c.shares is not None]
-        for slot, ranks in enumerate(self._groups):
-            left, top = x + slot % per_line * wide, y + slot // per_line * tall
-            held = [shares[rank] for shares in known for rank in ranks]
-            full = sum(share > 0 for share in held) / (len(cells) * len(ranks))
-            numbered = len(ranks) == 1 and wide >= 11 and lines == 1
-            if full < 1:
-                drawing.box(left, top, wide - 1, tall - 1, palette.PAPER, "#c4c4c4", 0.8, layer=2)
-            if full:
-                up = max((tall - 1) * full, 2)
-                at = left, top + tall - 1 - up, wide - 1, up
-                drawing.box(*at, palette.tint(slot), palette.colour(slot), 0.8, layer=3)
-                low = min(5, up) if numbered else up
-                at = left, top + tall - 1 - low, wide - 1, low
-                drawing.box(*at, edge=palette.colour(slot), line=0.8, hatch=palette.hatch(slot), layer=4)
-                if numbered:
-                    text, size = (f"{slot}×{max(held)}", 6) if max(held) > 1 else (str(slot), 7)
-                    text = fitting([text, str(slot)], wide - 1, size, "bold")
-                    drawing.label(left + (wide - 1) / 2, top + 6, text, size, "bold", align="center")
-            elif not known and numbered:
-                drawing.label(
-                    left + (wide - 1) / 2, top + h / 2, "?", 7, colour=palette.QUIET, align="center"
-                )
+        known = tuple(c.shares for c in cells if c.shares is not None)
+        boxes, labels = _strip(tuple(self._groups), known, len(cells), w, h)
+        for left, top, *rest in boxes:
+            drawing.box(x + left, y + top, *rest)
+        for left, top, *rest in labels:
+            drawing.label(x + left, y + top, *rest, align="center")
 
     def _legend(self, drawing, y, shown):
         words = {
@@ -383,6 +364,37 @@ class Ownership(SteppedView):
         )
         word = fitting([f"{boxes}: whose contributions a cell holds"], drawing.width - MARGIN - x, 8)
         drawing.label(drawing.width - MARGIN, y, word, 8, colour=palette.QUIET, align="right")
+
+
+@lru_cache(maxsize=1000)
+def _strip(groups, known, count, w, h):
+    """The boxes and labels that say whose contributions so many cells hold, from (0, 0): many cells hold the same."""
+    lines = 1 if w / len(groups) >= 6 or len(groups) == 1 else 2
+    per_line = -(-len(groups) // lines)
+    wide, tall = min(w / per_line, 22), h / lines
+    boxes, labels = [], []
+    for slot, ranks in enumerate(groups):
+        left, top = slot % per_line * wide, slot // per_line * tall
+        held = [shares[rank] for shares in known for rank in ranks]
+        full = sum(share > 0 for share in held) / (count * len(ranks))
+        numbered = len(ranks) == 1 and wide >= 11 and lines == 1
+        middle = left + (wide - 1) / 2
+        if full < 1:
+            boxes.append((left, top, wide - 1, tall - 1, palette.PAPER, "#c4c4c4", 0.8, "-", "", 2))
+        if full:
+            up, edge = max((tall - 1) * full, 2), palette.colour(slot)
+            low = min(5, up) if numbered else up
+            face, hatched = palette.tint(slot), (0.8, "-", palette.hatch(slot))
+            if low < up:
+                boxes.append((left, top + tall - 1 - up, wide - 1, up, face, edge, 0.8, "-", "", 3))
+                face = "none"
+            boxes.append((left, top + tall - 1 - low, wide - 1, low, face, edge, *hatched, 4))
+            if numbered:
+                text, size = (f"{slot}×{max(held)}", 6) if max(held) > 1 else (str(slot), 7)
+                labels.append((middle, top + 6, fitting([text, str(slot)], wide - 1, size, "bold"), size, "bold"))
+        elif not known and numbered:
+            labels.append((middle, top + h / 2, "?", 7, "normal", palette.QUIET))
+    return boxes, labels
 
 
 def _number(value):

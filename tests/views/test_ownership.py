@@ -318,14 +318,14 @@ def test_before_the_last_state_nothing_of_the_run_is_given_away(got):
     view = views.ownership("reduce_scatter", [A, B], [np.array(x, "i4") for x in got], step=0)
     view.widget()
     revealing = re.compile("the run returned what|On every rank|differ|right|45|complete")
-    words = shown(view._drawing.figure)
+    words = shown(view._drawing.finish())
     assert view.verdict() not in words
     later = "The last state says whether the run returned what the definition says."
     assert view.caption() == f"State 0 of 1, before: input. {later}" and later in words
     assert not [word for word in words if word != later and revealing.search(word)]
     view.step()
     assert view.caption() == f"State 1 of 1, after reduce_scatter: result. {view.verdict()}"
-    assert view.verdict() in shown(view._drawing.figure)
+    assert view.verdict() in shown(view._drawing.finish())
     assert view.verdict() in shown(view.figure()), "the static picture shows every state"
     view.close()
 
@@ -337,10 +337,10 @@ def test_what_is_defined_is_no_secret_of_a_run():
 def test_what_has_not_happened_yet_is_not_shown():
     view = views.ownership("reduce_scatter", [A, B], step=0)
     view.widget()
-    words = shown(view._drawing.figure)
+    words = shown(view._drawing.finish())
     assert "[1, 2]" in words and words.count("?") == 2 and not any("11" in word for word in words)
     view.step()
-    assert "[11, 22]" in shown(view._drawing.figure)
+    assert "[11, 22]" in shown(view._drawing.finish())
     assert "[11, 22]" in shown(
         views.ownership("reduce_scatter", [A, B], step=0).figure()
     )  # the static picture

@@ -15,6 +15,7 @@ from PIL import Image
 
 from collectlab import kernels, simulate, views
 from collectlab.layout import Partition, RankMap
+from collectlab.views import palette
 from collectlab.views.drawing import Drawing, fitting, width_of
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -102,20 +103,41 @@ def test_close_takes_widgets_and_observers_away():
 # Drawing
 
 
-def test_a_label_is_drawn_where_its_extent_says():
-    drawing = Drawing(200)
-    for align in ("left", "center", "right"):
+def ink(picture):
+    """Where a picture is dark: left, upper, right and lower edge."""
+    dark = np.argwhere(picture[..., 0] < 160)
+    (y0, x0), (y1, x1) = dark.min(axis=0), dark.max(axis=0) + 1
+    return np.array([x0, y0, x1, y1])
+
+
+# letters that stand on the line and below it, those that are moved together, and a script whose letters hang together
+@pytest.mark.parametrize("text", ["rank 12", "(page) {y}", "AVATAR To", "→ 3 · ≥2 µs", "שלום 3", "x" * 30, "fi"])
+@pytest.mark.parametrize(("size", "weight"), [(7, "normal"), (10, "normal"), (14, "bold")])
+def test_a_label_is_the_same_in_the_picture_and_in_the_figure(text, size, weight):
+    drawing = Drawing(900)
+    for align, begins in (("left", 0), ("center", 0.5), ("right", 1)):
         drawing.begin(60)
-        drawing.label(100, 30, "rank 12", 10, align=align)
+        drawing.label(450, 30, text, size, weight, align=align)
         figure = drawing.finish()
         figure.canvas.draw()
-        (label,) = (t for t in figure.findobj(Text) if t.get_visible())
-        extent = label.get_window_extent(figure.canvas.get_renderer())
-        dark = np.argwhere(np.asarray(figure.canvas.buffer_rgba())[::-1, :, 0] < 160)
-        (y0, x0), (y1, x1) = dark.min(axis=0), dark.max(axis=0) + 1
-        assert abs(x0 - extent.x0) <= 2 and abs(x1 - extent.x1) <= 2
-        assert extent.y0 - 1 <= y0 and y1 <= extent.y1 + 1
-        assert abs(extent.width - width_of("rank 12", 10)) < 0.01
+        here = ink(np.asarray(Image.open(io.BytesIO(drawing.png())).convert("RGB")))
+        there = ink(np.asarray(figure.canvas.buffer_rgba()))
+        assert abs(here - there).max() <= 2
+        left, wide = 450 - begins * width_of(text, size, weight), width_of(text, size, weight)
+        for free in (here[0] - left, left + wide - here[2]):  # beside the first and the last letter
+            assert -1 <= free <= size / 4
+
+
+def test_a_circle_in_a_hatch_is_where_it_was():
+    for hatch in palette._HATCHES[1:]:
+        drawing = Drawing(200)
+        drawing.begin(100)
+        drawing.box(10, 10, 180, 80, edge=palette.INK, hatch=hatch)
+        figure = drawing.finish()
+        figure.canvas.draw()
+        exact = np.asarray(figure.canvas.buffer_rgba())[..., 0].astype(float)
+        ours = np.asarray(drawing._pixels())[..., 0]
+        assert np.corrcoef(exact.ravel(), ours.ravel())[0, 1] > 0.98, hatch
 
 
 def test_nothing_of_the_last_picture_stays():
