@@ -134,7 +134,7 @@ class KernelPlayer(SteppedView):
 
     def _controls(self, widgets):
         inputs, rows = self._step_controls(widgets)
-        waits = not any(e.kind == BARRIER for e in self.states.events)
+        waits = not self.states.has_barriers
         ahead = "the next step in which a wait is over" if waits else "the next step in which a barrier is passed"
         name = "Next wait" if waits else "Next barrier"
         self._next = self._button(widgets, name, lambda _: self.next_barrier(), ahead)

@@ -62,7 +62,7 @@ EMPTY = Holding("empty")
 class States:
     """The steps of a run; state s is what there is after s of them.
 
-    events  of the trace; `steps` is a list with the places of each step's events
+    events  of the trace; `steps` is a list of sequences, the places of each step's events
     in_step whether the ranks go in step; else the order is that of the trace
     races   the races, or None where there are too many accesses to look; `first_race` is the one that is complete
             first, at `race_step`
@@ -124,9 +124,10 @@ class States:
     def _cut(self):
         """Cut each window where an access begins or ends."""
         ends, self.packets = {}, {e.name for e in self.events if e.cause == PACKET}
-        for name, elements in {(e.name, id(e.elements)): (e.name, e.elements) for e in self.events}.values():
+        accesses = (e for e in self.events if e.kind in (STORE, LOAD))
+        for name, elements in {(e.name, id(e.elements)): (e.name, e.elements) for e in accesses}.values():
             if len(elements):
-                ends.setdefault(name, set()).update((min(elements), max(elements) + 1))
+                ends.setdefault(name, set()).update(_ends(elements))
         self.blocks = [(name, _rows([*pairwise(sorted(cuts))])) for name, cuts in ends.items()]
         self._starts = {name: [row.start for row in rows] for name, rows in self.blocks}
         self._of = dict(self.blocks)
@@ -135,8 +136,8 @@ class States:
         """The rows that an access touches."""
         if not len(elements):
             return []
-        starts = self._starts[name]
-        return self._of[name][bisect_right(starts, min(elements)) - 1 : bisect_left(starts, max(elements) + 1)]
+        starts, (begin, end) = self._starts[name], _ends(elements)
+        return self._of[name][bisect_right(starts, begin) - 1 : bisect_left(starts, end)]
 
     def holding(self, name, row, rank, step):
         """What the rank holds there in that state: a Holding."""
@@ -244,29 +245,33 @@ class States:
     # Signals
 
     def _signal(self):
-        counts, self.rows, self._waits = Counter(), {}, defaultdict(list)
+        self.rows, self._waits = {}, defaultdict(list)
         self._writers = defaultdict(set)  # of a signal row of one rank: those who notify, or are waited for
-        for place in (place for places in self.steps for place in places):
-            e, step = self.events[place], self.step_of[place]
-            if e.kind == NOTIFY:
-                cell = e.peer, e.name, e.row, e.rank
-                counts[cell] += 1
-                self._note(cell, step, counts[cell])
-                self._writers[cell[:3]].add(e.rank)
-            elif e.kind == WAIT:
-                self._waits[e.rank, e.name, e.row, e.peer].append((step, e.at_least))
-            if e.kind in (NOTIFY, WAIT):
-                self.rows.setdefault((e.name, e.row))
+        self._over = {WAIT: {}, BARRIER: {}}  # the steps in which there are some
+        for step, places in enumerate(self.steps, 1):
+            for e in map(self.events.__getitem__, places):
+                if e.kind == NOTIFY:
+                    steps, counts = self._past[e.peer, e.name, e.row, e.rank]
+                    if not steps or steps[-1] != step:
+                        steps.append(step)
+                        counts.append(counts[-1] if counts else 0)
+                    counts[-1] += 1
+                elif e.kind == WAIT:
+                    self._waits[e.rank, e.name, e.row, e.peer].append((step, e.at_least))
+                if e.kind in self._over:
+                    self._over[e.kind][step] = True
+                if e.kind in (NOTIFY, WAIT):
+                    self.rows[e.name, e.row] = True
         for e, _ in self.stuck.values():
             others = {*range(self.nranks)} - {e.rank} if e.cause == BARRIER else ()
             for peer in {e.peer, *others}:
                 waits = self._waits[e.rank, e.name, e.row, peer]
                 if not waits or waits[-1][1] < e.at_least:
                     waits.append((len(self.steps) + 1, e.at_least))
-            self.rows.setdefault((e.name, e.row))
+            self.rows[e.name, e.row] = True
         names = list(dict.fromkeys(name for name, _ in self.rows))
         self.rows = sorted(self.rows, key=lambda row: (names.index(row[0]), row[1]))
-        for *cell, writer in self._waits:
+        for *cell, writer in [*self._past, *self._waits]:
             self._writers[tuple(cell)].add(writer)
 
     def writers(self, owner, name, row):
@@ -315,11 +320,11 @@ class States:
         """int64 (nranks, nranks): bytes that came from column rank's memory to row rank's; own loads, not stores."""
         if self._moves is None:
             moves = [
-                (self.step_of[i], *((e.rank, e.peer) if e.kind == LOAD else (e.peer, e.rank)), e.nbytes)
-                for i, e in enumerate(self.events)
+                (step, *((e.rank, e.peer) if e.kind == LOAD else (e.peer, e.rank)), e.nbytes)
+                for step, e in zip(self.step_of, self.events, strict=True)
                 if e.kind == LOAD or (e.kind == STORE and e.peer != e.rank)
             ]
-            self._moves = np.array(sorted(moves), np.int64).reshape(-1, 4)
+            self._moves = _by_step(np.array(moves, np.int64).reshape(-1, 4))
         matrix = np.zeros((self.nranks, self.nranks), np.int64)
         first = np.searchsorted(self._moves[:, 0], step) if of_this_step else 0
         _, to, source, nbytes = self._moves[first : np.searchsorted(self._moves[:, 0], step, "right")].T
@@ -330,8 +335,7 @@ class States:
         """What each rank has done: a list of `cost.Card`."""
         if self._tallies is None:
             tallies = [(step, e.rank, *e.counts) for step, e in zip(self.step_of, self.events, strict=True)]
-            tallies.sort()
-            self._tallies = np.array(tallies, np.int64).reshape(-1, 8)
+            self._tallies = _by_step(np.array(tallies, np.int64).reshape(-1, 8))
         part = self._tallies[: np.searchsorted(self._tallies[:, 0], step, "right")]
         sums = np.zeros((self.nranks, 6), np.int64)
         np.add.at(sums, part[:, 1], part[:, 2:])
@@ -339,10 +343,21 @@ class States:
 
     def barriers(self):
         """The steps in which a rank leaves a barrier; where the run has none, those in which a wait is over."""
-        for kind in (BARRIER, WAIT):
-            if found := sorted({self.step_of[i] for i, e in enumerate(self.events) if e.kind == kind}):
-                return found
-        return []
+        return sorted(self._over[BARRIER] or self._over[WAIT])
+
+    @property
+    def has_barriers(self):
+        """Whether a rank ever leaves a barrier."""
+        return bool(self._over[BARRIER])
+
+
+def _ends(elements):
+    """The first element of an access, and the one after its last; they are sorted."""
+    return int(elements[0]), int(elements[-1]) + 1
+
+
+def _by_step(rows):
+    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 def _rows(segments):
@@ -362,18 +377,26 @@ def _collisions(trace):
     return sum(n * n // 2 for n in places.values())
 
 
+def _begins(trace):
+    """Of each event whether it begins an action of its rank: a list."""
+    last, begins = [None] * trace.nranks, []
+    for e in trace.events:
+        if e.kind == NOTIFY and e.cause == PACKET:  # it goes with its data
+            begins.append(False)
+            continue
+        key = None if e.kind in (STORE, LOAD) else (WAIT if e.kind == BARRIER else e.kind, e.name, e.row)
+        begins.append(key is None or key != last[e.rank])
+        last[e.rank] = key
+    return begins
+
+
 def _actions(trace):
     """Of each rank: its actions, as lists of places."""
-    actions, last = [[] for _ in range(trace.nranks)], [None] * trace.nranks
-    for place, e in enumerate(trace.events):
-        key = (WAIT if e.kind == BARRIER else e.kind, e.name, e.row)
-        with_its_data = e.kind == NOTIFY and e.cause == PACKET
-        joins = e.kind in (NOTIFY, WAIT, BARRIER) and key == last[e.rank]
-        if with_its_data or joins:
-            actions[e.rank][-1].append(place)
-        else:
-            actions[e.rank].append([place])
-            last[e.rank] = key
+    actions = [[] for _ in range(trace.nranks)]
+    for place, (e, begins) in enumerate(zip(trace.events, _begins(trace), strict=True)):
+        if begins:
+            actions[e.rank].append([])
+        actions[e.rank][-1].append(place)
     return actions
 
 
@@ -403,28 +426,26 @@ def _in_step(trace):
 
 def _in_order(trace):
     """The steps in the order of the trace."""
-    action_of = [0] * len(trace.events)
-    for number, places in (numbered for mine in _actions(trace) for numbered in enumerate(mine)):
-        for place in places:
-            action_of[place] = number
-    counts, steps, begun, touched = Counter(), [], {}, {}
-    for place, e in enumerate(trace.events):
-        rank, action = e.rank, action_of[place]
+    counts, steps, first, begun, touched, given = Counter(), [], 0, set(), {}, []
+    for place, (e, begins) in enumerate(zip(trace.events, _begins(trace), strict=True)):
         access = e.kind in (STORE, LOAD)
-        hit = access and any(
-            other.rank != rank and STORE in (other.kind, e.kind) and races.common(other.elements, e.elements)
-            for other in touched.get((e.peer, e.name), ())
+        others = touched.get((e.peer, e.name)) if access else None
+        hit = others and any(
+            other.rank != e.rank and STORE in (other.kind, e.kind) and races.common(other.elements, e.elements)
+            for other in others
         )
-        if not steps or hit or begun.get(rank, action) != action or not _may(e, counts):
-            if steps:
-                _give(steps[-1], trace, counts)
-            steps.append([])
-            begun, touched = {}, {}
-        steps[-1].append(place)
-        begun[rank] = action
+        if place > first and (hit or (begins and e.rank in begun) or not _may(e, counts)):
+            for cell in given:
+                counts[cell] += 1
+            steps.append(range(first, place))
+            first = place
+            begun.clear(), touched.clear(), given.clear()  # new ones would cost more than all the rest
+        begun.add(e.rank)
         if access:
             touched.setdefault((e.peer, e.name), []).append(e)
-    return steps
+        elif e.kind == NOTIFY:
+            given.append((e.peer, e.name, e.row, e.rank))
+    return [*steps, range(first, len(trace.events))] if trace.events else []
 
 
 def _call(run):
