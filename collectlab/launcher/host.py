@@ -12,6 +12,7 @@ from collectlab.launcher.link import START
 from collectlab.launcher.whereabouts import STACK_SIGNAL
 
 LOOK = 0.5  # seconds that the ranks are given to write down where they are
+_SENDING = 1, 0  # seconds, microseconds: a rank that is stopped, and takes no message, is waited for no longer
 _OUTERMOST = f'  File "<string>", line {len(START.splitlines())} in <module>\n'.encode()  # where a rank was started
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _GUARD = {"guard": {"pid": int, "daemon": int}, "orphaned": {}, "exited": {"code": int}}
@@ -65,7 +66,10 @@ class Host:
 
     def release(self, number):
         """Let the guard of a rank that has ended leave too."""
-        self._drop(self._ranks[number].guard)
+        try:
+            self._ranks[number].guard.send(op="bye")
+        except OSError:
+            pass  # it has been killed
 
     def look(self, going):
         """rank -> {"where": its MPI call, "frames": its Python stack, where it is one of those `going`}."""
@@ -94,6 +98,7 @@ class Host:
         sock, _ = listener.accept()
         _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid == os.getuid():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", *_SENDING))
             self._selector.register(wire.Channel(sock), selectors.EVENT_READ, self._on_stranger)
         else:
             sock.close()

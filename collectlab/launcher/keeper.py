@@ -24,6 +24,7 @@ class Kept:
     def __init__(self, channel, name):
         self.channel, self.name, self.numbers = channel, name, []
         self._asked, self._early = 0, []
+        self._send(op="welcome")
 
     def tell(self, numbers, **message):
         self._send(op="tell", numbers=list(numbers), message=message)
@@ -38,7 +39,7 @@ class Kept:
 
     def look(self, going):
         end = time.monotonic() + 2 * LOOK
-        while (left := end - time.monotonic()) > 0 and _readable(self.channel, left):
+        while (left := end - time.monotonic()) > 0 and self.channel.has_more(left):
             try:
                 messages = self.channel.read()
             except Broken:
@@ -72,7 +73,7 @@ class Kept:
     def has_ended(self, end):
         """Whether it hangs up too, which it does when all is over there, before the moment `end`."""
         try:
-            while (left := end - time.monotonic()) > 0 and _readable(self.channel, left):
+            while (left := end - time.monotonic()) > 0 and self.channel.has_more(left):
                 if self.channel.read() is None:
                     return True
         except Broken:
@@ -126,14 +127,8 @@ def leave_heir(tag, since, leaves, cancel):
         _detach({end})
         os.read(end, 1)
         jobs.withdraw(cancel)
-        turn = socket.socket(socket.AF_UNIX)
-        while True:
-            try:
-                turn.bind(f"\0collectlab-sweep-{tag}")
-                break
-            except OSError:
-                time.sleep(0.005)  # a guard sweeps, and with all others this process
-        sweep.kill(tag, since=since, leaves=leaves)
+        with sweep.turn(tag):
+            sweep.kill(tag, since=since, leaves=leaves)
     finally:
         os._exit(0)
 
@@ -205,9 +200,3 @@ class _Keeper:
             except OSError:
                 pass  # it has ended by itself
         os._exit(0)  # which the supervisor takes for: nothing is left here
-
-
-def _readable(channel, seconds):
-    with selectors.DefaultSelector() as selector:
-        selector.register(channel, selectors.EVENT_READ)
-        return bool(selector.select(seconds))

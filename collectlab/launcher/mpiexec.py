@@ -37,17 +37,20 @@ class Ranks:
             pid = os.posix_spawnp(words[0], words, environment, setpgroup=0)
         self.parts[ours] = b""
         self.selector.register(ours, selectors.EVENT_READ, self._on_rank)
-        self.selector.register(os.pidfd_open(pid), selectors.EVENT_READ, lambda pidfd: self._on_exit(pidfd, pid))
+        ended = os.pidfd_open(pid)
+        self.selector.register(ended, selectors.EVENT_READ, lambda pidfd: self._on_exit(pidfd, rank, pid))
 
     def serve(self):
-        """Until all have ended; returns the exit code of the first that did not end with 0."""
-        while self.left:
+        """Until all have ended, or one has not ended well, for which the others would wait; returns its exit code."""
+        while self.left and not self.code:
             for key, _ in self.selector.select():
                 key.data(key.fileobj)
         return self.code
 
-    def _on_exit(self, pidfd, pid):
+    def _on_exit(self, pidfd, rank, pid):
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code:
+            print(f"rank {rank} {f'exited with {code}' if code > 0 else f'was killed by signal {-code}'}", flush=True)
         self.code = self.code or (code if code >= 0 else 128 - code)
         self.selector.unregister(pidfd)
         os.close(pidfd)

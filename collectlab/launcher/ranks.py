@@ -317,13 +317,17 @@ class Ranks:
                         found._end(ends[key])
                     else:
                         crossed[key] = found  # its message crossed the last one: nobody has begun it
+            except OSError as error:  # such as one that has no descriptor left
+                self._last = ended_by({"kind": "supervisor gone", "left": [], "output": str(error)}, self.nranks)
+                for found in self._runs.values():
+                    found._end(self._last)
             finally:
                 self._runs.clear()
                 self._link = self.places = self.note = None
                 for found in crossed.values():
                     try:
                         self._send_run(found)
-                    except OSError:
+                    except Exception:
                         found._end(ended_by({"kind": "not started"}, self.nranks, "not started"))
                 self._ring()
 

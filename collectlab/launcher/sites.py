@@ -41,6 +41,7 @@ from collectlab.launcher import network
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _HERE = (os.path.join(_ROOT, "launch", "sites"), os.path.join(_ROOT, "collectlab", "launch_sites"))
 DEFAULT = "local"
+_ASKING = 30  # seconds that a Python is given to say what it is: it may lie in a file system that does not answer
 # what an outer launcher leaves to those that it starts: ranks would take it for their own
 _OUTER = (
     "PMI_", "PMIX_", "PRTE_", "OMPI_", "SLURM_", "HYDRA_", "MPIEXEC_", "HYDI_", "MPI_LOCAL", "PALS_", "FLUX_",
@@ -174,7 +175,11 @@ print(*sys.version_info[:2], *(name for name in sys.argv[1:] if importlib.util.f
 @functools.cache
 def _unfit(path):
     """Why ranks cannot run in that Python; programs travel to them as code of this version."""
-    asked = subprocess.run([path, "-c", _ASK, "mpi4py", "numpy", "cloudpickle"], capture_output=True, text=True)
+    words = [path, "-c", _ASK, "mpi4py", "numpy", "cloudpickle"]
+    try:
+        asked = subprocess.run(words, capture_output=True, text=True, timeout=_ASKING)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
     if asked.returncode:
         return f"it does not start: {asked.stderr.strip()[-200:]}"
     major, minor, *lacking = [*asked.stdout.split(), "", ""]

@@ -26,10 +26,13 @@ from collectlab.launcher.wire import Broken, Channel
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
 SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: on a busy machine
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves, and then other hosts to say that they have
+HEARING = 2.0  # seconds that the notebook is given to take the last message: what it has forked may hold the socket
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
 LINE = 200  # characters of a source line that a report cites
 UNCONFINED = 0.01  # seconds that a launcher may listen on other networks than `lo`
 UNPROVEN = 32  # connections from other hosts that have not yet shown who they are
+BAD = ("raised", "left", "exited", "killed", "aborted", "garbled")  # how a rank may end by itself, and not well
+BLAMED = ("lost", *BAD)
 _ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
 # Open MPI's, in the output of its mpiexec
 _ABORT_BY_RANK = re.compile(r"MPI_ABORT was invoked on .*?Proc: \[\[.*?\],(\d+)\]\s+Errorcode: (-?\d+)", re.DOTALL)
@@ -55,7 +58,7 @@ class Supervisor:
         self.ranks = []
         self.process = None
         self.leaving = False
-        self.launcher_code = None
+        self.launcher_code, self.launcher_first = None, False  # how it ended; whether before any rank did
         self.job, self.note = None, None  # in the queue of a cluster, and how it stands there
         self.lost = None  # (name, its ranks, why) of another host
         self.output = deque()
@@ -167,12 +170,13 @@ class Supervisor:
             self.deadline = (min(self.deadline[0], time.monotonic() + self.job.pause()), self._ask_queue)
 
     def _ask_queue(self):
+        self.deadline = (time.monotonic() + self.patience, self._on_slow_start)  # should the queue not answer
         self._watch(self.job.ask(), self._on_queue)
 
     def _on_queue(self, pidfd):
         self.selector.unregister(pidfd)
         note, hopeless = self.job.answer()
-        if self.deadline or self._ready() or any(rank.signed_in for rank in self.ranks):
+        if self._failing() or self._ready() or any(rank.signed_in for rank in self.ranks):
             note = None
         elif hopeless:
             self._end("failed", {"kind": "refused", "why": hopeless})
@@ -181,7 +185,7 @@ class Supervisor:
         if note != self.note:
             self.note = note
             self._say(op="note", text=note)
-        if not self.deadline and not self._ready():
+        if not self._failing() and not self._ready():
             self._await_ranks()
 
     def _say(self, **message):
@@ -191,13 +195,11 @@ class Supervisor:
             self._on_notebook_exit(None)  # this is how it is found when there was more to do
 
     def _on_notebook_exit(self, _):
-        self.notebook.sock.setblocking(False)
         try:
-            while heard := self.notebook.read():  # runs that it submitted last
+            while self.notebook.has_more() and (heard := self.notebook.read()) is not None:  # the runs submitted last
                 self.queue += ({k: v for k, v in run.items() if k != "op"} for run in heard if run["op"] == "run")
         except Broken:
             pass  # it was killed as it spoke
-        self.notebook.sock.setblocking(True)
         self._end("interrupted", {"kind": "notebook gone"})
 
     def _do_run(self, **run):
@@ -234,11 +236,12 @@ class Supervisor:
     # what other hosts say
 
     def _on_other_host(self, listener):
-        sock, _ = listener.accept()
+        sock, (host, *_) = listener.accept()
         try:
             channel = network.Sealed(sock, self.key, b"supervisor")
         except OSError:
             return sock.close()  # it has gone already
+        channel.host = host
         self.unproven.append(channel)
         self._watch(channel, self._on_unproven)
         if len(self.unproven) > UNPROVEN:
@@ -250,13 +253,12 @@ class Supervisor:
         try:
             messages = channel.read()
         except Broken as error:
-            self._keep(f"from {channel.sock.getpeername()[0]}: {error}\n".encode())
+            self._keep(f"from {channel.host}: {error}\n".encode())
             messages = None
         if messages is None:
             return self._drop(channel)
         if messages:
             there = Kept(channel, messages[0]["host"])
-            channel.send(op="welcome")
             self.unproven.remove(channel)
             self.kept.append(there)
             self.selector.modify(channel, selectors.EVENT_READ, lambda _: self._on_kept(there))
@@ -313,7 +315,7 @@ class Supervisor:
 
     def _on_guard(self, rank, number, message):
         if self.leaving:
-            if message:
+            if message and message["op"] == "exited":
                 rank.home.release(number)  # now the guard leaves too
         elif message:
             self._heed(message, rank)
@@ -346,7 +348,8 @@ class Supervisor:
                 self._say(op="ready", places=[rank.place for rank in self.ranks])
                 self._next()
         elif op == "unfit":
-            self._end("failed", {key: message[key] for key in ("kind", "rank", "why")})
+            if not self._failing():  # a rank of Open MPI that has lost its launcher takes itself for the only one
+                self._end("failed", {key: message[key] for key in ("kind", "rank", "why")})
         elif op == "garbled":
             self._settle(rank, {"state": "garbled", "message": message["why"]})
         elif op in ("returned", "raised", "left") and self.run and message["id"] == self.run["id"]:
@@ -388,7 +391,7 @@ class Supervisor:
         elif how["state"] == "returned":
             pass
         elif all(states) and "lost" not in states and self._ready():
-            self._fail()
+            self._collapse()
         elif not self._failing():
             self.failed = time.monotonic()
             self.deadline = (self.failed + SETTLE, self._on_settled)
@@ -429,7 +432,7 @@ class Supervisor:
             self.output.popleft()
 
     def _on_launcher_exit(self, pidfd):
-        self.launcher_code = self.process.wait()
+        self.launcher_code, self.launcher_first = self.process.wait(), not self._bad()
         self._keep(self.process.stdout.read(OUTPUT) or b"")
         self._heed_complaint()
         if self.leaving:
@@ -441,13 +444,22 @@ class Supervisor:
         """Whether something has ended that these ranks cannot do without, and they are about to."""
         return self.deadline is not None and self.deadline[1] in (self._on_settled, self._collapse)
 
+    def _bad(self):
+        """The ranks that have ended by themselves, and not well."""
+        return [rank for rank in self.ranks if rank.end and rank.end["state"] in BAD]
+
     def _collapse(self):
         """The launcher or guards were killed, and the ranks with them; find out for whose sake."""
         self._tell_aborts()
-        bad = [r for r in self.ranks if r.end and r.end["state"] not in ("lost", "returned")]
         lost = [r for r in self.ranks if r.end and r.end["state"] == "lost"]
+        headless = self.launcher_first or (self.launcher_code is not None and not self._ready())
+        for rank in self._bad():  # a rank that has lost its launcher ends itself, and Open MPI's sends SIGTERM
+            terminated = rank.end.get("signal") == signal.SIGTERM and (lost or headless)
+            if terminated or (rank.end["state"] == "exited" and self.launcher_first):
+                rank.end["state"] = "stopped"
+        bad = self._bad()
         # mpiexec ends all when it finds one guard killed, and then exits with the number of the signal
-        by_guard = lost and self.launcher_code in (None, signal.SIGKILL) and not bad
+        by_guard = lost and self.launcher_code in (None, signal.SIGKILL, 128 + signal.SIGKILL) and not bad
         for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
         if self.lost and not bad and not (self.launcher_code or 0) < 0:
@@ -480,12 +492,13 @@ class Supervisor:
         looks = [{"state": "not started"} for _ in self.ranks]
         self._close_network()
         if self.process:
-            if self.run or not self._ready():
+            if self.run or self.queue or not self._ready():
                 looks = self._look()
             silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
             calm = self._ready() and not self.run  # else there may be ranks in MPI_Init: a program can start some too
             left = sweep.kill(self.tag, since=None if calm else self.started, leaves=self.leaves)
-            self.process.wait()
+            if self.process.pid not in left:
+                self.process.wait()
             if self.launcher_code is None or self.launcher_code < 0:  # one that ends by itself gives its job back
                 cause = {**cause, "kept": jobs.withdraw(self.cancel)}
             output = b"".join(self.output).decode(errors="replace")
@@ -502,7 +515,7 @@ class Supervisor:
             ended[self.run["id"]] = value = self._finished(self.run, status, cause, looks)
         else:
             value = self._value(status, cause, looks)
-        if self._ready() and status == "failed":
+        if self.run and status == "failed":
             cause = {**cause, "kind": "not started"}
         for run in self.queue:
             ended[run["id"]] = self._finished(run, status, cause, looks)
@@ -513,14 +526,15 @@ class Supervisor:
 
     def _take_leave(self, value, ended):
         try:
+            self.notebook.sock.settimeout(HEARING)
             self.notebook.send(op="gone", value=value, runs=ended)
         except OSError:
-            pass  # the notebook is gone; the directories tell
+            pass  # the notebook is gone, or does not listen; the directories tell
 
     def _finished(self, run, status, cause, ranks):
         """How `run` ended."""
         if run is not self.run and self._ready():
-            ranks = [{"state": "not started"} for _ in ranks]
+            ranks = [rank if rank["state"] in BLAMED and not self.run else {"state": "not started"} for rank in ranks]
         value = self._value(status, cause, ranks)
         if run is not self.run:
             value["seconds"] = 0.0

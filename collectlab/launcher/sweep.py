@@ -44,6 +44,19 @@ def adopt_orphans():
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
+def turn(tag):
+    """Wait until no other process sweeps for `tag`, as two would kill each other half-way; until close() of it."""
+    import socket
+
+    found = socket.socket(socket.AF_UNIX)
+    while True:
+        try:
+            found.bind(f"\0collectlab-sweep-{tag}")
+            return found
+        except OSError:
+            time.sleep(0.005)  # the other one will kill this process, unless it is killed itself
+
+
 def kill(tag, spare=(), within=3.0, since=None, leaves=()):
     """Kill every process that carries `tag`, and the shared-memory files that only they had mapped.
 

@@ -1,6 +1,7 @@
 """Control messages: a length, then JSON. None is ever unpickled; programs and results travel as files."""
 
 import json
+import select
 import socket
 import struct
 
@@ -36,6 +37,12 @@ class Channel:
             sent = socket.send_fds(self.sock, [data], list(fds))
             data = data[sent:]
         self.sock.sendall(data)
+
+    def has_more(self, seconds=0):
+        """Whether there is something to read, or the end, within so many seconds."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
     def read(self):
         """The messages that one recv completes, maybe none; None when the peer is gone."""

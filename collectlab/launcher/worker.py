@@ -27,6 +27,7 @@ from collectlab.launcher import devices, sweep, whereabouts
 from collectlab.launcher.whereabouts import STACK_SIGNAL
 from collectlab.launcher.wire import Channel
 
+_FAREWELL = 10  # seconds that the guard of a rank which has ended waits for the supervisor's word
 _BATCH = 16
 _SMALL = 2048  # bytes of a result that the answer carries itself: making a file costs more than all the rest
 _FRAMES = 60  # of a traceback, that the supervisor is told
@@ -123,45 +124,49 @@ def _guard(channel, pid, me, lifeline, daemon, leaves, started):
     poll.register(child, select.POLLIN)
     poll.register(channel, select.POLLIN)
     poll.register(daemon, select.POLLIN)
-    while True:
-        ready = [fd for fd, _ in poll.poll()]
-        if child in ready:
-            _, status = os.waitpid(pid, 0)
-            code = os.waitstatus_to_exitcode(status)
-            try:
+    code = None  # with which the rank has ended
+    # its guard's exit makes MPI kill the other ranks: the supervisor looks at them before, and then lets it leave
+    while ready := [fd for fd, _ in poll.poll(None if code is None else 1000 * _FAREWELL)]:
+        if channel.fileno() in ready:
+            heard = channel.read()
+            if heard is None:
+                _sweep_alone(os.environ[sweep.TAG], pid if code is None else None, leaves, started)
+            elif heard:
+                break
+        try:
+            if child in ready:
+                poll.unregister(child)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 channel.send(op="exited", rank=me["rank"], code=code)
-                channel.sock.settimeout(10)
-                # this exit makes MPI kill the other ranks: the supervisor looks at them before
-                while channel.read() is not None:
-                    pass
-            except OSError:
-                pass
-            os._exit(code if code >= 0 else 128 - code)
-        if daemon in ready:  # mpiexec itself may not notice
-            poll.unregister(daemon)
-            channel.send(op="orphaned")
-        if channel.fileno() in ready and channel.read() is None:
-            _sweep_alone(os.environ[sweep.TAG], pid, leaves, started)
+            if daemon in ready:  # mpiexec itself may not notice
+                poll.unregister(daemon)
+                if code is None:
+                    channel.send(op="orphaned")
+        except OSError:
+            pass  # the supervisor has gone too, which the channel tells next
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _sweep_alone(tag, pid, leaves, started):
-    """End the gang, its supervisor being gone: one guard does, since two would kill each other half-way.
+    """End the gang, its supervisor being gone, and the rank `pid` if that lives: one guard after another would.
 
-    It does so in a process of its own, which no MPI daemon knows and kills.
+    It does so in a process of its own, which no MPI daemon knows and kills, and which kills the other guards first.
     """
-    files = sweep.shared_memory(pid)  # as long as it lives
-    os.kill(pid, signal.SIGKILL)
-    sweep.unlink(files)
-    turn = socket.socket(socket.AF_UNIX)
-    try:
-        turn.bind(f"\0collectlab-sweep-{tag}")
-    except OSError:
-        signal.pause()  # until the other one kills this process
-    if os.fork() == 0:
-        os.setsid()
-        sweep.kill(tag, since=started, leaves=leaves)
-        os._exit(0)
-    signal.pause()
+    if pid:
+        files = sweep.shared_memory(pid)  # as long as it lives
+        os.kill(pid, signal.SIGKILL)
+        sweep.unlink(files)
+    turn = sweep.turn(tag)
+    sweeper = os.fork()
+    if sweeper == 0:
+        try:
+            os.setsid()
+            sweep.kill(tag, since=started, leaves=leaves)
+        finally:
+            os._exit(0)
+    turn.close()
+    os.waitpid(sweeper, 0)
+    os._exit(1)
 
 
 def _rank(rank, control):

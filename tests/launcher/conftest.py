@@ -6,8 +6,9 @@ import time
 
 import pytest
 from marks import Mark, wait_for
+from played import Clock
 
-from collectlab.launcher import sweep
+from collectlab.launcher import supervisor, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +36,12 @@ def mark(tmp_path, monkeypatch):
         for path in (tmp_path / "runs").glob("*/*"):
             name, _, rank = path.name.partition(".")
             assert path.name in kinds or (name in kinds and rank.isdigit()), f"left half-written: {path}"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of every supervisor that is played to here; there is nothing for it to sweep."""
+    monkeypatch.setattr(supervisor, "time", Clock())
+    monkeypatch.setattr(supervisor.sweep, "kill", lambda *_, **__: [])
+    monkeypatch.setattr(supervisor.network, "confine", lambda pid: None)
+    monkeypatch.setattr("collectlab.launcher.surroundings.at_fault", lambda *_: [])
