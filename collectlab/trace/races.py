@@ -168,7 +168,7 @@ class _Steps:
         heard = [(n, w) for _, n in after for _, w in waits if _cell(w) == _cell(n) and w.at_least >= n.at_least]
         unheard = [e for _, e in after if not any(e is n for n, _ in heard)]
         mend, move = self._apart(first, second), None
-        if heard and self.number[after[0][0]] <= self.number[second]:
+        if heard and self.number[after[0][0]] <= self.number[second] and not self._told(second, heard[0][1], after):
             move = f"move the {_kind(heard[0][1])}{_at(heard[0][1])} up, before rank {b.rank} {_does(b)}"
         if not earlier:
             return self._unawaited(a, b, second, unheard, mend, move)
@@ -192,6 +192,14 @@ class _Steps:
             move = f"notify later: move the notify{_at(given)} below the line at which rank {a.rank} {_does(a)}"
         barrier = f"a barrier on a row of its own, after rank {a.rank} {_does(a)} and before {_next(a, b)}"
         return why, mend or move or barrier
+
+    def _told(self, store, wait, after):
+        """Whether the rank tells of a store before that wait, in a line in which its peer gives one of `after`."""
+        if self.events[store].kind != STORE:
+            return False
+        lines = {(e.file, e.line) for _, e in after}
+        end = next(i for i, e in self._of(wait.rank, WAIT) if e is wait)
+        return any(store < i < end and (e.file, e.line) in lines for i, e in self._of(wait.rank, NOTIFY))
 
     def _apart(self, first, second):
         """The mend where both ranks store to the same elements, and neither knows of the other; else None."""

@@ -192,6 +192,19 @@ def awaited_too_late(ctx, mended):
         rows.wait(1 - ctx.rank, 0, 1)
 
 
+def stored_again_by_the_slower(ctx, mended):
+    """The barrier tells of the store: it cannot be moved up before that, although it would order these two."""
+    for _ in range(2):
+        w, rows = window_and_rows(ctx)
+        if ctx.rank == 0:
+            w.store(one())
+        ctx.barrier(rows, 0)
+        for _ in range(4 if ctx.rank == 0 else 1):
+            w.remote_load(0)
+        if mended:
+            ctx.barrier(rows, 1)
+
+
 KINDS = {
     row_reused_by_hand: (r"asks for 1, and .* already gave it", r"one more each time the row is used \(here 2\)"),
     row_reused_by_a_barrier: (r"the barrier on row 0 .* already gave it", "give the second barrier a row of its own"),
@@ -200,6 +213,7 @@ KINDS = {
     wait_for_nothing: ("asks for 0, which is so from the start", "let that wait ask for 1"),
     notified_too_early: ("already gave it", "notify later: move the notify at line {3} below"),
     no_barrier_between_calls: ("already gave it", "loads .line {5}. and before rank . stores .line {3}. again"),
+    stored_again_by_the_slower: ("already gave it", "loads .line {8}. and before rank 0 stores .line {5}. again"),
     own_notification: ("for its own notification", "wait for rank . on row 0, which rank . notifies at line {4}"),
     rows_that_do_not_match: ("what it notifies afterwards is row 1 .line {4}.", "let rank . wait on row 1"),
     fixed_target_in_the_second_call: ("asks for 1", r"ask for signals.generation, .*\(here 2\)"),
