@@ -35,7 +35,7 @@ class Finding:
 
     kind      "raised", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race", "wrong", "input"
               (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
-              "bytes" (too many were moved) or "silent" (none was)
+              "bytes" (a rank got too many), "fewer" (or too few) or "silent" (none was moved)
     nranks, count, schedule   of that run
     call      0, or 1 when the second of two calls is concerned, or both
     calls     how many calls were made in a row
@@ -71,13 +71,17 @@ class KernelMistake:
 
 @dataclass(frozen=True)
 class Case:
-    """What is tried: inputs[k] and expected[k] belong to call k, one array per rank; budget is bytes per rank."""
+    """What is tried: inputs[k] and expected[k] belong to call k, one array per rank; budget is bytes per rank.
+
+    exact  whether fewer bytes are wrong as well
+    """
 
     nranks: int
     count: int
     inputs: list
     expected: list
     budget: list | None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ class KernelExercise:
     why       one sentence about a right program
     mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by how it goes wrong), in the order of trying
     inputs    (nranks, count) -> one array per rank
-    budget    (nranks, count, itemsize, rank) -> the Card of a call, or the bytes a rank may move to and from peers
+    budget    (nranks, count, itemsize, rank) -> the Card of a call, or the bytes that a rank may get from its peers,
+              be they read by the rank or stored by a peer
+    exact     the question asks for this way, and no other: a rank that gets fewer bytes has taken another
     ranks, lengths, schedules   are simulated each with each: first one call, then two in a row on the same windows
     on_ranks  how many real ranks make the two calls at the end
     timeout   seconds after which the simulations, or the real run, count as hanging
@@ -103,6 +109,7 @@ class KernelExercise:
     mistakes: tuple
     inputs: Callable = digits
     budget: Callable | None = None
+    exact: bool = False
     ranks: tuple = (2, 3, 4, 5, 7, 1)
     lengths: tuple = (6, 7, 10, 1, 0)
     schedules: tuple = (None, 1, 2, 3)
@@ -159,7 +166,7 @@ class KernelExercise:
         if self.budget is not None:
             cards = [self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)]
             budget = [getattr(card, "nbytes", card) for card in cards]
-        return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget)
+        return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget, self.exact)
 
     def _where(self, nranks, count, before):
         """In words: where it went wrong first, and how far the program is right."""
@@ -207,6 +214,7 @@ _SAID = {
     "view": "a result changes after it was returned: it is still the memory of a window. Return a copy.",
     "borrowed": "the result is right, but a kernel of collectlab made it. Write the steps by yourself.",
     "bytes": "the result is right, but too many bytes are moved.",
+    "fewer": "the result is right, but it was made in another way than the question asks for.",
     "silent": "the result is right, but nothing was moved through a window.",
 }
 
@@ -307,21 +315,25 @@ def _judged(case, schedule, ranks, trace):
                 return found("view", f"rank {rank}, call {call + 1} of {len(calls)}: {reading.shown(y)}")
     if any(event.file.startswith(_KERNELS) for event in trace.events):
         return found("borrowed")
-    return _over_budget(case, trace, last + 1, found)
+    return _off_budget(case, trace, last + 1, found)
 
 
-def _over_budget(case, trace, calls, found):
+def _off_budget(case, trace, calls, found):
     if case.budget is None:
         return None
-    moved = [trace.measured(rank).nbytes for rank in range(case.nranks)]
-    for rank, (nbytes, allowed) in enumerate(zip(moved, case.budget, strict=True)):
-        if nbytes > calls * allowed:
+    got = trace.traffic() + trace.pushed().T
+    got = (got.sum(axis=1) - got.diagonal()).tolist()
+    if sum(case.budget) and not sum(got):
+        return found("silent")
+    for rank, (nbytes, allowed) in enumerate(zip(got, case.budget, strict=True)):
+        allowed *= calls
+        if nbytes > allowed or (case.exact and nbytes < allowed):
             each = " in two calls" if calls > 1 else ""
-            said = (
-                f"rank {rank} moves {nbytes} bytes to and from its peers{each}; {calls * allowed} are enough"
-            )
-            return found("bytes", said)
-    return found("silent") if sum(case.budget) and not sum(moved) else None
+            said = f"rank {rank} gets {nbytes} bytes from its peers{each}; "
+            if nbytes > allowed:
+                return found("bytes", f"{said}{allowed} are enough")
+            return found("fewer", f"{said}{allowed} are expected")
+    return None
 
 
 def _spelled(race):

@@ -43,11 +43,22 @@ notifications = Exercise(
     ),
 )
 
+
+def _stores_again(finding):
+    """A race with a store into a part that the same rank has stored into before, in the first call."""
+    if finding.kind != "race" or finding.call:
+        return False
+    race = finding.races[0]
+    stores = [(e.rank, e.peer, e.name) for e in finding.events if e.kind == "store"]
+    return any(e.kind == "store" and stores.count((e.rank, e.peer, e.name)) > 1 for e in (race.first, race.second))
+
+
 mesh_all_reduce = KernelExercise(
     "Write the sum all-reduce in one phase: every rank loads every peer's array and adds.",
     expected=semantics.all_reduce,
     why="each peer's array is loaded once and added once, after everyone has stored and before anyone stores again.",
     budget=mesh.all_reduce_cost,
+    exact=True,
     mistakes=(
         ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given; nothing is loaded or added."),
         ProgramMistake(
@@ -77,6 +88,12 @@ mesh_all_reduce = KernelExercise(
             "the next call stores while a peer may still load. Keep the barrier on row 1, after the last load.",
         ),
         KernelMistake(
+            "stores between the loads",
+            _stores_again,
+            "after the barrier on row 0 a rank stores into a part once more, while peers may still load from it. Add "
+            "in an array of your own.",
+        ),
+        KernelMistake(
             "nothing before the loads",
             lambda finding: finding.kind == "race",
             "a rank loads what a peer may not have stored yet. Keep the barrier on row 0 between the two.",
@@ -91,6 +108,11 @@ mesh_all_reduce = KernelExercise(
             "read twice",
             lambda finding: finding.kind == "bytes",
             "the sum is right, but more is read than each peer's array once.",
+        ),
+        KernelMistake(
+            "not one phase",
+            lambda finding: finding.kind == "fewer",
+            "the sum is right, but not in one phase: a rank gets less than the array of each of its peers.",
         ),
         KernelMistake(
             "no such rank",

@@ -316,6 +316,16 @@ def _reads_right(finding):
     )
 
 
+def _has_not_waited_yet(finding):
+    """A race that is over when a wait that comes after it is moved up."""
+    return _raced(finding, 0) and finding.races[0].mend.startswith("move the wait")
+
+
+def _two_stores(finding):
+    """A race in which a rank stores to a part that another one stores to."""
+    return _raced(finding, 0) and finding.races[0].first.kind == finding.races[0].second.kind == "store"
+
+
 def _raced(finding, call=None):
     return finding.kind == "race" and call in (None, finding.call)
 
@@ -330,6 +340,14 @@ def _whole(finding):
     )
 
 
+def _stores_whole(finding):
+    """A race with a store of more than any chunk has, other than that of x, the first one."""
+    longest = max(Partition.uneven(finding.count, finding.nranks).counts)
+    stores = [event for race in finding.races for event in (race.first, race.second) if event.kind == "store"]
+    firsts = {event.rank: event for event in reversed(finding.events) if event.kind == "store"}
+    return any(len(event.elements) > longest and event is not firsts[event.rank] for event in stores)
+
+
 def _where_it_stores(finding):
     """A race in which a rank has waited for its left neighbour, and loads a chunk before that stores into it."""
     load = finding.races[0].first
@@ -338,11 +356,15 @@ def _where_it_stores(finding):
     return load.kind == "load" and any(waits)
 
 
+def _reads(finding):
+    """Whether a rank loads from a peer at all."""
+    return any(event.kind == "load" and event.rank != event.peer for event in finding.events)
+
+
 def _nothing_stored(finding):
     """Wrong sums of ranks that load from their peers, and store nothing after x."""
     stores = sum(event.kind == "store" for event in finding.events)
-    loads = any(event.kind == "load" and event.rank != event.peer for event in finding.events)
-    return finding.kind == "wrong" and loads and stores == finding.nranks * finding.calls
+    return finding.kind == "wrong" and _reads(finding) and stores == finding.nranks * finding.calls
 
 
 ring_reduce_scatter = KernelExercise(
@@ -351,6 +373,12 @@ ring_reduce_scatter = KernelExercise(
     why="in each of the nranks - 1 rounds a rank adds its own part to the chunk that its left neighbour had finished "
     "the round before.",
     mistakes=(
+        KernelMistake(
+            "waits for too many",
+            lambda finding: finding.kind == "deadlock" and finding.call == 0 and "are asked for" in finding.text,
+            "a wait asks for more signals than are given: in a call each row is notified once. rounds.generation is "
+            "1 in the first call, 2 in the second.",
+        ),
         KernelMistake(
             "waits first",
             lambda finding: finding.kind == "deadlock" and finding.call == 0,
@@ -382,6 +410,23 @@ ring_reduce_scatter = KernelExercise(
             "parentheses what to read: remote_load(left, chunk).",
         ),
         KernelMistake(
+            "whole store",
+            lambda f: _raced(f, 0) and _stores_whole(f),
+            "a rank stores its whole part in a round, while its right neighbour reads a chunk of it. Store the chunk "
+            "alone, at its place: store(value, chunk).",
+        ),
+        KernelMistake(
+            "stores to a peer",
+            _two_stores,
+            "two ranks store to the same part. In this ring a rank reads from its left neighbour, and stores in its "
+            "own part only.",
+        ),
+        KernelMistake(
+            "reads, then waits",
+            _has_not_waited_yet,
+            "a rank reads from its left neighbour before it has waited for it in this round.",
+        ),
+        KernelMistake(
             "chunks rise",
             lambda f: _raced(f, 0) and _where_it_stores(f),
             "a rank reads a chunk into which its left neighbour stores in the same round: both are at the same "
@@ -409,6 +454,12 @@ ring_reduce_scatter = KernelExercise(
             "not round the ring",
             lambda finding: finding.kind == "raised" and "slice(rank=" in finding.text,
             "there is no such chunk: the numbers go round the ring, so take them % p.",
+        ),
+        KernelMistake(
+            "nothing read",
+            lambda finding: finding.kind == "wrong" and not _reads(finding),
+            "no rank reads anything from another. After its wait, a rank reads a chunk from its left neighbour, adds "
+            "its own part, and stores the sum.",
         ),
         KernelMistake(
             "not stored",

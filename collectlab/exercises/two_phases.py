@@ -303,7 +303,7 @@ all_gather_loop = KernelExercise(
         KernelMistake(
             "never stored",
             _never_stored,
-            "elements are read that nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
+            "a rank reads what nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
             "has to come from rank c, and chunks are cut by `chunks`, which may differ in length.",
         ),
         KernelMistake(

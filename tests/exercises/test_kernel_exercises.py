@@ -256,7 +256,7 @@ WRONG = [
     (never_stored, None, "such a number lies in a window before anything is stored there"),
     (changes_x, "input", f"{TWO}the result is right, but x is changed"),
     (returns_the_window, "view", "in two calls on the same windows, on 2 ranks with 6 elements, a result changes"),
-    (twice_the_bytes, "bytes", "rank 0 moves 96 bytes to and from its peers; 48 are enough"),
+    (twice_the_bytes, "bytes", "rank 0 gets 96 bytes from its peers; 48 are enough"),
     (by_a_global, "silent", "the result is right, but nothing was moved through a window"),
     (by_the_kernel, "borrowed", "a kernel of collectlab made it"),
     (by_mpi, "raised", "AttributeError: 'NoneType' object has no attribute 'allreduce'"),

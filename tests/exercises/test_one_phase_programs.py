@@ -83,6 +83,30 @@ def one_too_many(ctx, x):
     return total
 
 
+def onto_the_window(ctx, x):
+    data, done = ctx.window("data", x.size, x.dtype), ctx.signals("done", rows=2)
+    data.store(x)
+    ctx.barrier(done, 0)
+    for peer in range(ctx.nranks):
+        if peer != ctx.rank:
+            data.store(data.load() + data.remote_load(peer))
+    ctx.barrier(done, 1)
+    return data.load()
+
+
+def added_by_rank_0(ctx, x):
+    """Right, with fewer bytes, and no mesh."""
+    data, done = ctx.window("data", x.size, x.dtype), ctx.signals("done", rows=3)
+    data.store(x)
+    ctx.barrier(done, 0)
+    if ctx.rank == 0:
+        data.store(sum(data.remote_load(peer) for peer in range(ctx.nranks)))
+    ctx.barrier(done, 1)
+    total = data.remote_load(0)
+    ctx.barrier(done, 2)
+    return total
+
+
 def combined(combine):
     return lambda ctx, x: program(ctx, x, combine=combine)
 
@@ -101,6 +125,8 @@ WRONG = {
     "nothing before the loads": lambda ctx, x: program(ctx, x, rows=(None, 1)),
     "the input": onto_the_input,
     "read twice": read_twice,
+    "stores between the loads": onto_the_window,
+    "not one phase": added_by_rank_0,
     "no such rank": one_too_many,
 }
 

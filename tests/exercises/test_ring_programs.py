@@ -95,12 +95,78 @@ def the_other_way_round(ctx, x):
     return mine
 
 
+def pushed_on(ctx, x):
+    """A right ring in which a rank stores into an inbox of its right neighbour, and reads its own."""
+    p, left, right = ctx.nranks, (ctx.rank - 1) % ctx.nranks, (ctx.rank + 1) % ctx.nranks
+    inbox, rounds = ctx.window("inbox", (p, x.size), x.dtype), ctx.signals("rounds", rows=p)
+    chunks, have = Partition.uneven(x.size, p), x.copy()
+    for step in range(p - 1):
+        part = chunks.slice((ctx.rank - step - 1) % p)
+        inbox.remote_store(right, have[part], (step, part))
+        rounds.notify(right, step)
+        rounds.wait(left, step, rounds.generation)
+        part = chunks.slice((ctx.rank - step - 2) % p)
+        have[part] += inbox.load((step, part))
+    if p > 1:
+        rounds.notify(left, p - 1)
+        rounds.wait(right, p - 1, rounds.generation)
+    return have[chunks.slice(ctx.rank)]
+
+
+def rounds_of(act):
+    """The ring of the notebook, with `act(work, left, right, part, wait)` in the place of its dots."""
+
+    def program(ctx, x):
+        p, left, right = ctx.nranks, (ctx.rank - 1) % ctx.nranks, (ctx.rank + 1) % ctx.nranks
+        chunks = Partition.uneven(x.size, p)
+        work, rounds = ctx.window("work", x.size, x.dtype), ctx.signals("rounds", rows=p)
+        work.store(x)
+        for step in range(p - 1):
+            rounds.notify(right, step)
+            part = chunks.slice((ctx.rank - step - 2) % p)
+            act(work, left, right, part, lambda row=step: rounds.wait(left, row, rounds.generation))
+        mine = work.load(chunks.slice(ctx.rank))
+        if p > 1:
+            rounds.notify(left, p - 1)
+            rounds.wait(right, p - 1, rounds.generation)
+        return mine
+
+    return program
+
+
+def only_waits(work, left, right, part, wait):
+    wait()
+
+
+def reads_then_waits(work, left, right, part, wait):
+    added = work.load(part) + work.remote_load(left, part)
+    wait()
+    work.store(added, part)
+
+
+def stores_all(work, left, right, part, wait):
+    wait()
+    y = work.load()
+    y[part] += work.remote_load(left, part)
+    work.store(y)
+
+
+def stores_to_the_right(work, left, right, part, wait):
+    wait()
+    work.remote_store(right, work.load(part) + work.remote_load(left, part), part)
+
+
 def of(**wrong):
     return lambda ctx, x: ring(ctx, x, **wrong)
 
 
 WRONG = {
+    "waits for too many": of(target=2),
     "waits first": of(wait_first=True),
+    "whole store": rounds_of(stores_all),
+    "stores to a peer": rounds_of(stores_to_the_right),
+    "reads, then waits": rounds_of(reads_then_waits),
+    "nothing read": rounds_of(only_waits),
     "reads from the right": of(source="right"),
     "a fixed target": of(target=1),
     "window not free": of(free=False),
@@ -121,7 +187,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("program", [ring, with_bare_names])
+@pytest.mark.parametrize("program", [ring, with_bare_names, pushed_on])
 def test_right_rings_pass(program):
     assert ring_reduce_scatter(program)
 
