@@ -136,6 +136,8 @@ class ProgramExercise:
 
     def _called(self, calls, xs):
         """The verdict on a program whose results are right, from the Calls of each rank; None when they will do."""
+        if len(calls) == 1:  # with nobody to talk to, no call need be made
+            return None
         called = {call.name for of_rank in calls for call in of_rank}
         for name in sorted(called & set(self.reserved)):
             return Verdict(False, f"not yet: {self.reserved[name]}", f"calls {name}")
@@ -234,16 +236,29 @@ _READY_MADE = "collectlab.sharding.collectives"
 _WITH_COUNTS = ("Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
 
 
+def sends_other_data(*names):
+    """A CallMistake's `shows`: some rank's calls of these names are not given its x, up to signs and zeros."""
+
+    def shows(calls, xs):
+        for of_rank, x in zip(calls, xs, strict=True):
+            sent = [np.ravel(call.sent) for call in of_rank if call.name in names and call.sent is not None]
+            if not np.array_equal(*(np.sort(np.abs(a[a != 0])) for a in (np.concatenate([x[:0], *sent]), x))):
+                return True
+        return False
+
+    return shows
+
+
 class _Noting:
-    """A communicator that notes the calls made on it, and refuses buffers that do not fit.
+    """A communicator that notes the calls made on it and on those made from it, and refuses buffers that do not fit.
 
     MPI is told each array's dtype, and where they differ it fails with a trace of its own, or fills the
     array with something else. So it does where one lies in the other. What collectlab's own collectives
     call is noted, and that it was they who called it.
     """
 
-    def __init__(self, comm):
-        self._comm, self.calls = comm, []
+    def __init__(self, comm, calls):
+        self._comm, self.calls = comm, calls
 
     def __getattr__(self, name):
         call = getattr(self._comm, name)
@@ -255,8 +270,10 @@ class _Noting:
             if inspect.currentframe().f_back.f_globals.get("__name__") == _READY_MADE:
                 self.calls.append(Call(_READY_MADE))
             if name[0].isupper():
-                _fit_for_mpi(name, [*args[:2], *map(kwargs.get, ("sendbuf", "recvbuf"))])
-            return call(*args, **kwargs)
+                buffers = [*args[:2], *map(kwargs.get, ("sendbuf", "recvbuf"))]
+                _fit_for_mpi(name, buffers, self._comm.Get_size())
+            value = call(*args, **kwargs)
+            return _Noting(value, self.calls) if hasattr(value, "Allreduce") else value  # that of Dup or Split
 
         return noted
 
@@ -270,7 +287,7 @@ def _sent(args, kwargs):
     return None
 
 
-def _fit_for_mpi(name, buffers):
+def _fit_for_mpi(name, buffers, nranks):
     """TypeError or ValueError when a call is given buffers that MPI would not refuse in words, if at all."""
     for buffer in buffers:
         match buffer:
@@ -281,9 +298,19 @@ def _fit_for_mpi(name, buffers):
                 )
     arrays = [buffer[0] if isinstance(buffer, list | tuple) and buffer else buffer for buffer in buffers]
     arrays = [array for array in arrays if isinstance(array, np.ndarray)]
+    if not all(array.flags.c_contiguous or array.flags.f_contiguous for array in arrays):
+        raise ValueError(
+            f"{name}: the elements of an array do not lie one after another in memory, as in a column or backwards; "
+            "np.ascontiguousarray makes a copy in which they do"
+        )
     if len(arrays) != 2:
         return
     sent, received = arrays
+    if _blocking(name) == "Reduce_scatter_block" and sent.size != nranks * received.size:
+        raise ValueError(
+            f"{name}: every rank sends one block for each of {nranks} ranks, as long as the array to receive into, "
+            f"which has {received.size} elements; the array to send has {sent.size}, not {nranks * received.size}"
+        )
     if sent.dtype != received.dtype:
         raise TypeError(
             f"{name}: the array to send has {sent.dtype}, the one to receive into {received.dtype}; "
@@ -296,9 +323,15 @@ def _fit_for_mpi(name, buffers):
 
 
 def _checked(ctx, program, x):
-    """What the program returns on this rank, and the Calls that it made."""
-    ctx.comm = comm = _Noting(ctx.comm)
-    return program(ctx, x), comm.calls
+    """What the program returns on this rank, and the Calls that it made, on whatever communicator."""
+    from mpi4py import MPI
+
+    calls, world = [], MPI.COMM_WORLD
+    ctx.comm = MPI.COMM_WORLD = _Noting(ctx.comm, calls)
+    try:
+        return program(ctx, x), calls
+    finally:
+        MPI.COMM_WORLD = world
 
 
 def without_times(report):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake, sends_other_data
 from collectlab.layout import Partition
 from collectlab.sharding import Adam, Network, Task, mixed_precision, plan
 
@@ -108,6 +108,11 @@ sharded_step = ProgramExercise(
             _hands_gradients_round,
             "the result is right, but the summed gradient was handed round, and every rank has updated all "
             "parameters. Each rank updates its own slice only, and hands that round.",
+        ),
+        CallMistake(
+            "for nothing",
+            sends_other_data("Reduce_scatter", "Reduce_scatter_block"),
+            "the result is right, but the sum does not come out of a reduce-scatter: what that was given is not x.",
         ),
     ),
     why="each rank received one block of the gradient and updated one slice, and all have all parameters.",

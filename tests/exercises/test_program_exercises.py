@@ -115,6 +115,29 @@ def not_blocking(ctx, x):
     return total
 
 
+def on_a_duplicate(ctx, x):
+    return ctx.comm.Dup().allreduce(x)
+
+
+def on_the_world(ctx, x):
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.allreduce(x)
+
+
+def gathered_on_a_part(ctx, x):
+    return sum(ctx.comm.Split(0, ctx.rank).allgather(x))
+
+
+@pytest.mark.parametrize("program", (on_a_duplicate, on_the_world))
+def test_calls_on_other_communicators_are_calls(program):
+    assert dataclasses.replace(SAMPLE, reserved={"allreduce": "No."}, ranks=(2,))(program).text == "not yet: No."
+
+
+def test_what_is_required_may_be_called_on_another_communicator():
+    assert dataclasses.replace(OUT_OF_ALLGATHER, ranks=(2,))(gathered_on_a_part)
+
+
 def named_but_not_called(ctx, x):
     assert ctx.comm.Allgather
     return sum(np.arange(3) + 10**rank for rank in range(ctx.nranks))
@@ -159,6 +182,14 @@ def into_itself(ctx, x):
     return y
 
 
+def a_column(ctx, x):
+    ctx.comm.Allgather(np.stack([x, x], axis=1)[:, 0], np.empty(x.size * ctx.nranks, x.dtype))
+
+
+def not_so_many_blocks(ctx, x):
+    ctx.comm.Reduce_scatter_block(x, np.empty(2, x.dtype))
+
+
 def counts_as_a_tuple(ctx, x):
     y = np.empty(x.size * ctx.nranks, x.dtype)
     ctx.comm.Iallgatherv(x, [y, (x.size,) * ctx.nranks]).Wait()
@@ -169,6 +200,8 @@ def counts_as_a_tuple(ctx, x):
     ("program", "said"),
     [
         (into_itself, "ValueError: Allgatherv: the array to send lies in the one to receive into"),
+        (a_column, "ValueError: Allgather: the elements of an array do not lie one after another in memory"),
+        (not_so_many_blocks, "which has 2 elements; the array to send has 3, not 4"),
         (counts_as_a_tuple, "TypeError: Iallgatherv: mpi4py takes a tuple of two numbers for a count and a disp"),
     ],
 )

@@ -96,6 +96,7 @@ EQUAL = {
     "calls Reduce_scatter": with_counts,
     "calls Allreduce": summed_and_cut(Partition.padded),
     "calls Reduce": lambda ctx, x: reduced_and_told(ctx, x),
+    "for nothing": lambda ctx, x: equal_by_broadcasts(ctx, x),
     "calls collectlab.sharding.collectives": lambda ctx, x: cl.sharding.collectives.reduce_scatter(
         ctx, x, Partition.padded(x.size, ctx.nranks)
     ),
@@ -114,6 +115,23 @@ def reduced_and_told(ctx, x):
     ctx.comm.Bcast(total)
     ctx.comm.Reduce_scatter_block(np.zeros(ctx.nranks), np.empty(1))
     return total[Partition.padded(x.size, ctx.nranks).slice(ctx.rank)]
+
+
+def summed_elsewhere(ctx, x):
+    """The call is made, with nothing."""
+    total = sum(ctx.comm.bcast(x, root) for root in range(ctx.nranks))
+    ctx.comm.Reduce_scatter_block(np.zeros(ctx.nranks), np.empty(1))
+    return total
+
+
+def equal_by_broadcasts(ctx, x):
+    part = Partition.padded(x.size, ctx.nranks)
+    return summed_elsewhere(ctx, x)[part.slice(ctx.rank)][: part.data_counts[ctx.rank]]
+
+
+def alone(ctx, x):
+    """On one rank nothing has to be called."""
+    return x if ctx.nranks == 1 else equal()(ctx, x)
 
 
 def test_what_is_0_need_not_be_padding():
@@ -221,6 +239,7 @@ STEP = {
     "end left out": end_left_out,
     "nothing updated": lambda ctx, x: np.full_like(x, 100_000),
     "twice": step(times=2),
+    "for nothing": lambda ctx, x: 100_000 - summed_elsewhere(ctx, x),
     "calls Allreduce": all_reduced,
     "lacks Reduce_scatter": lambda ctx, x: 100_000 - sum(ctx.comm.bcast(x, root) for root in range(ctx.nranks)),
 }
@@ -257,7 +276,7 @@ OWN = {
 }
 
 CASES = (
-    (uneven_blocks.equal_blocks, (equal(), the_whole_rounded_up), EQUAL),
+    (uneven_blocks.equal_blocks, (equal(), the_whole_rounded_up, alone), EQUAL),
     (sharded_optimizer.sharded_step, (step(), step_with_padding, step_with_requests, step_in_place), STEP),
     (restart.own_shard, (shard,), OWN),
 )
