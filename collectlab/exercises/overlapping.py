@@ -223,6 +223,11 @@ two_buckets = PlanExercise(
             "reduced. A backward pass comes to the second layer first.",
         ),
         ProgramMistake(
+            "zeros",
+            lambda xs: [np.zeros(2 * x.size) for x in xs],
+            "no reduction has written to what is returned. It is all_reduce(source, target).",
+        ),
+        ProgramMistake(
             "not halved", lambda xs: [2 * one for one in _both_halves(xs)], "the sums are right, and not halved."
         ),
         ProgramMistake(

@@ -291,6 +291,17 @@ def one_bucket_only(ctx, x):
     return h.halve()
 
 
+def zeros(ctx, x):
+    """Source and target are exchanged."""
+    h = Halves(ctx, x)
+    h.back(2)
+    second = ctx.all_reduce(h.sums[h.part[2]], h.gradients[h.part[2]])
+    h.back(1)
+    for event in (second, ctx.all_reduce(h.sums[h.part[1]], h.gradients[h.part[1]])):
+        event.wait()
+    return h.halve()
+
+
 def into_the_same_place(ctx, x):
     h = Halves(ctx, x)
     h.back(2)
@@ -310,6 +321,7 @@ WRONG = {
     "read too soon": (read_too_soon, "a sum is read before its reduction is complete"),
     "one after the other": (one_after_the_other, "nothing is computed while a reduction is under way"),
     "other layer": (the_first_layer_first, "A backward pass comes to the second layer first"),
+    "zeros": (zeros, "It is all_reduce(source, target)"),
     "not halved": (not_halved, "not halved"),
     "halved twice": (halved_twice, "halved twice"),
     "exchanged": (exchanged, "in each other's place"),
