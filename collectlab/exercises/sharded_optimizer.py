@@ -123,6 +123,11 @@ sharded_step = ProgramExercise(
             "each rank has updated its own slice, and the others are still old. All-gather them into params.",
         ),
         ProgramMistake(
+            "gathered on rank 0",
+            lambda xs: [_new(xs), *_own_slice_only(xs)[1:]],
+            "only rank 0 has all updated parameters: a gather brings them to one rank, and every rank reads them next.",
+        ),
+        ProgramMistake(
             "own gradient",
             lambda xs: [_START - x for x in xs],
             "each rank has updated with its own gradient, so the models differ. Sum the gradients first.",

@@ -227,9 +227,16 @@ def everything_everywhere(in_place=False, sign=1):
     return program
 
 
+def gathered_on_rank_0(ctx, x):
+    params, parts = step(gather=False)(ctx, x), Partition.uneven(x.size, ctx.nranks)
+    ctx.comm.Gatherv(params[parts.slice(ctx.rank)].copy(), [params, list(parts.counts)])
+    return params
+
+
 STEP = {
     "everything everywhere": everything_everywhere(),
     "not gathered": step(gather=False),
+    "gathered on rank 0": gathered_on_rank_0,
     "own gradient": lambda ctx, x: 100_000 - x,
     "owners' gradients": step(own=True),
     "gradients gathered": gradients,

@@ -218,7 +218,8 @@ _NO_SUCH_ROW = KernelMistake(
 _UNMATCHED = KernelMistake(
     "barriers do not match",
     lambda found: found.kind == "deadlock",
-    "some ranks wait for ever: not all of them come to the same barriers, on the same rows.",
+    "some ranks wait for ever: all have to come to the same barriers, on the same rows, and each notifies before it "
+    "waits.",
 )
 _EARLY_INPUT = KernelMistake(
     "input too early",
