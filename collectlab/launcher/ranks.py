@@ -21,6 +21,7 @@ _BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, shou
 _WRITING = 1.0  # seconds that a file system is given to take up how runs ended
 
 _mine = set()  # directories of the runs of this process
+_all = weakref.WeakSet()  # the Ranks of this process
 
 
 def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=None, trace=True):
@@ -79,6 +80,7 @@ class Ranks:
         self._asked = self._glances = None  # the link on which a glance is under way; the last answer
         self._calm = 0  # how often the supervisor has said that there was nothing to interrupt
         self._runs = {}
+        _all.add(self)
 
     # starting and stopping
 
@@ -359,6 +361,18 @@ class Ranks:
         from collectlab.launcher import report
 
         return report.text({"program": "the start of the ranks"}, self._last)
+
+
+def _leave_to_parent():
+    """In a process that was forked: what runs is the other one's to end; here, nobody listens to a supervisor."""
+    for ranks in list(_all):
+        for run in ranks._runs.values():
+            run._ranks = None
+        ranks._lock, ranks._bells, ranks._runs = threading.RLock(), [], {}
+        ranks._link = ranks.places = ranks.note = None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _written(paths, value):

@@ -138,6 +138,7 @@ class Played(supervisor.Supervisor):
             going = self.run
             self._do_run(id=of, path="/nowhere", sources={}, search=[], trace=True, timeout=TIMEOUTS[of])
             if self.run == going and of not in [run["id"] for run in self.queue]:
+                assert self.deaths and not going, "a run behind one that goes on ends with it"
                 self.crossed.append(of)
         elif what == "signs in":
             self._heard(self.homes[of], of, "rank", {"op": "rank", "host": "here"})

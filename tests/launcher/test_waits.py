@@ -114,3 +114,24 @@ def test_a_guard_sweeps_alone_whatever_else_it_hears_with_the_end_of_the_supervi
         run.wait(10)
         assert run.status == "failed"
         monkeypatch.undo()
+
+
+def test_a_process_that_is_forked_beside_ranks_stops_nothing_and_waits_for_nothing(mark):
+    with cl.launch(1, device="cpu") as ranks:
+        run = ranks.submit(sleeps)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ranks.stop()
+                code = 0 if (run.wait(0).status, ranks.status) == ("running", "stopped") else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (run.status, ranks.status) == ("running", "running")
+
+
+def sleeps(ctx):
+    import time
+
+    time.sleep(600)
