@@ -125,7 +125,8 @@ sharded_step = ProgramExercise(
         ProgramMistake(
             "gathered on rank 0",
             lambda xs: [_new(xs), *_own_slice_only(xs)[1:]],
-            "only rank 0 has all updated parameters: a gather brings them to one rank, and every rank reads them next.",
+            "only rank 0 has all updated parameters: a gather brings them to one rank, and every rank reads them "
+            "next.",
         ),
         ProgramMistake(
             "own gradient",
