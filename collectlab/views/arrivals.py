@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
+from itertools import groupby
 from reprlib import repr
 
 from collectlab.trace import Trace
@@ -12,7 +13,8 @@ from collectlab.views.view import SteppedView
 
 MOST_RANKS = 16
 MOST_ROWS = 6  # signal rows that are drawn; those around the row of the step
-MOST_COLUMNS = 30  # steps that are drawn; those around the step
+MOST_COLUMNS = 30  # steps that are drawn: the last ones; what comes later is a question until it has happened
+FORTH = 10  # steps by which the columns move on, so that they stay where they are in most steps
 EVERY = 256  # steps after which the counts are kept; those in between are counted from there
 ORDER = "The steps stand in an order in which they can have happened: each wait after the notification it asks for."
 
@@ -161,7 +163,8 @@ class Arrivals(SteppedView):
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         columns = self._columns()
-        steps = [f"{'>' if n == number else ' '} {n:>3}  {self._said(n)}{_line(self.steps[n - 1])}" for n in columns]
+        past = [n for n in columns if n <= number]
+        steps = [f"{'>' if n == number else ' '} {n:>3}  {self._said(n)}{_line(self.steps[n - 1])}" for n in past]
         return "\n".join(
             [
                 self._title(),
@@ -171,7 +174,7 @@ class Arrivals(SteppedView):
                 "",
                 *self._waits_said(),
                 "",
-                f"steps {columns.start} to {columns.stop - 1} of {self.last}:" if steps else "no steps",
+                f"steps {columns.start} to {number} of {self.last}:" if steps else f"no steps of {self.last}",
                 *steps,
                 ORDER,
             ]
@@ -190,8 +193,9 @@ class Arrivals(SteppedView):
         return f"{count}, past its wait for {passed}" if passed else f"{count}"
 
     def _columns(self):
-        """The numbers of the steps that are drawn: a range around the step that is shown."""
-        first = max(1, min(self._settings["step"] - MOST_COLUMNS // 2, self.last - MOST_COLUMNS + 1))
+        """The numbers of the steps that have a column: a range, the step that is shown among its last."""
+        behind = -(-max(self._settings["step"] - MOST_COLUMNS, 0) // FORTH) * FORTH
+        first = max(1, min(behind + 1, self.last - MOST_COLUMNS + 1))
         return range(first, min(first + MOST_COLUMNS, self.last + 1))
 
     def _drawn_rows(self):
@@ -220,8 +224,11 @@ class Arrivals(SteppedView):
         for rank in ranks:
             y = lanes + 16 + _LANE * rank
             drawing.label(_MARGIN, y + _LANE / 2 - 2, f"rank {rank}")
-            for column, number in enumerate(columns):
-                self._step_box(drawing, rank, number, _MARGIN + _LABEL + 8 + column * wide, y, wide - 2, _LANE - 4)
+            now = range(columns.start, min(self._settings["step"] + 1, columns.stop))
+            for done, numbers in groupby(now, key=lambda number: self._done(rank, number)):
+                first, *more = numbers
+                x = _MARGIN + _LABEL + 8 + (first - columns.start) * wide
+                self._box(drawing, rank, done, x, y, wide * (1 + len(more)) - 2, _LANE - 4)
         part = "" if len(rows) == self.rows else f", rows {rows.start} to {rows.stop - 1} of 0 to {self.rows - 1}"
         drawing.label(_MARGIN, cells - 12, f"how often each rank has been notified{part}", 10, "bold")
         across = (room + _GAP) / per_line
@@ -230,24 +237,27 @@ class Arrivals(SteppedView):
             self._panel(drawing, owner, rows, x, y, across - _GAP)
         self._legend(drawing, cells + panel * -(-self.nranks // per_line) + 8)
 
-    def _step_box(self, drawing, rank, number, x, y, w, h):
-        """What the rank does in step `number`, or that it waits after it; later steps are only outlined."""
-        e, now = self.steps[number - 1], self._settings["step"]
-        if e.rank != rank:
-            if number <= now and rank in self._at(number)[2]:
-                drawing.box(x, y + 4, w + 2, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
-                word = fitting(["waits", ""], w, 7)
-                drawing.label(x + w / 2, y + h / 2, word, 7, colour=palette.QUIET, align="center")
+    def _done(self, rank, number):
+        """`number` if that is a step of the rank; else the wait in which it is, (row, writer, at_least), or None."""
+        return number if self.steps[number - 1].rank == rank else self._at(number)[2].get(rank)
+
+    def _box(self, drawing, rank, done, x, y, w, h):
+        """One step of the rank, or the steps of others for which it waits."""
+        if done is None:
             return
-        line = 2.5 if number == now else 1.0
-        ink, edge, dash = (palette.INK, palette.INK, "-") if number <= now else (palette.QUIET, palette.LINE, ":")
-        filled = e.kind == NOTIFY and number <= now
-        drawing.box(x, y, w, h, palette.tint(rank) if filled else palette.PAPER, edge, line, dash, layer=2)
+        if isinstance(done, tuple):
+            drawing.box(x, y + 4, w, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
+            words = fitting([f"waits for {done[1]}", "waits", ""], w - 2, 7)
+            drawing.label(x + w / 2, y + h / 2, words, 7, colour=palette.QUIET, align="center")
+            return
+        e, line = self.steps[done - 1], 2.5 if done == self._settings["step"] else 1.0
+        face = palette.tint(rank) if e.kind == NOTIFY else palette.PAPER
+        drawing.box(x, y, w, h, face, palette.INK, line, layer=2)
         asked = f" ≥{e.at_least}" if e.kind == WAIT else ""
         words = [f"{'→' if e.kind == NOTIFY else '←'} {e.peer}", f"{e.peer}"]
-        drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", ink, "center")
-        words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"{e.row}{asked}", f"r{e.row}"]
-        drawing.label(x + w / 2, y + 21, fitting(words, w, 6), 6, "normal", ink, "center")
+        drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", align="center")
+        words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"r{e.row}{asked.strip()}", f"r{e.row}"]
+        drawing.label(x + w / 2, y + 21, fitting(words, w, 7), 7, align="center")
 
     def _panel(self, drawing, owner, rows, x, y, wide):
         """The cells of one rank: a line for each row, a column for each writer."""
@@ -281,7 +291,7 @@ class Arrivals(SteppedView):
         if waits or passed:
             asked = self.waiting()[owner][2] if waits else passed
             words = [f"{'waits' if waits else 'passed'} ≥{asked}", f"≥{asked}"]
-            drawing.label(x + w / 2, y + 19, fitting(words, w - 4, 6), 6, align="center")
+            drawing.label(x + w / 2, y + 20, fitting(words, w - 4, 7), 7, align="center")
 
     def _legend(self, drawing, y):
         x = _MARGIN + 1
@@ -290,6 +300,7 @@ class Arrivals(SteppedView):
             drawing.box(x, y - 6, 22, 12, edge=edge, line=line, dash=dash)
             drawing.label(x + 29, y, word, 8, colour=palette.QUIET)
             x += 50 + width_of(word, 8)
+        drawing.label(x, y, "→ 1  notifies rank 1      ← 1  has waited for rank 1", 8, colour=palette.QUIET)
 
 
 # kind of cell: edge, line width, dash

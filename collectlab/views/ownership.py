@@ -127,8 +127,11 @@ class Ownership(SteppedView):
     def text(self):
         title, sizes = self._title()
         lines = [f"{title}: {sizes}"]
+        shown = self._settings["step"]
         for s in range(self.last + 1):
-            lines.append(self._state(s) + " (the run's)" * self._ran(s))
+            lines.append(self._state(s) + " (the run's)" * self._ran(s) + ": not shown yet" * (s > shown))
+            if s > shown:
+                continue
             told = [(rank, self._rank_words(s, rank)) for rank in range(self.nranks)]
             for words, ranks in groupby(told, key=lambda item: item[1]):
                 who = self._who([rank for rank, _ in ranks])
@@ -137,9 +140,9 @@ class Ownership(SteppedView):
                     if len(words) == 1
                     else [f"  {who}:", *map("    {}".format, words)]
                 )
-        lines.append(self.verdict())
-        lines += map("  {}".format, self._differences())
-        if any(map(self._ran, range(self.last + 1))) and not self.holdings.identified:
+        lines.append(self._verdict_at(shown))
+        lines += map("  {}".format, self._differences() if shown == self.last else ())
+        if any(map(self._ran, range(shown + 1))) and not self.holdings.identified:
             lines.append(
                 "Whose contributions a cell holds is taken from the definition; right values do not prove it."
             )
@@ -284,7 +287,9 @@ class Ownership(SteppedView):
         word = fitting(self._brief(cells, kind), w, size, weight)
         values = cells[0].values if len(cells) == 1 else None
         if big and values is not None:
-            drawing.label(x, y + 46, fitting(_values(values), w, 9, "bold"), 9, "bold")
+            words = _values(values)  # rather all of them in small letters than a few in large ones
+            look = (9, "bold") if width_of(words[0], 9, "bold") <= w else (8, "normal")
+            drawing.label(x, y + 46, fitting(words, w, *look), *look)
         drawing.label(
             x, y + (60 if big and values is not None else 50 if big else 37), word, size, weight, ink
         )

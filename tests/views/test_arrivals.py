@@ -112,16 +112,33 @@ def test_the_words_of_a_barrier():
 def test_every_step_is_drawn_where_there_are_few():
     view = views.arrivals(cl.simulate(by_hand, 2, ranks=2))
     drawn = labels(view)
-    assert sum(text.startswith("→") for text in drawn) == sum(text.startswith("←") for text in drawn) == 4
+    assert sum(text[:3] in ("→ 0", "→ 1") and len(text) == 3 for text in drawn) == 4
+    assert sum(text[:3] in ("← 0", "← 1") and len(text) == 3 for text in drawn) == 4
     assert drawn.count("passed ≥1") == 4
+
+
+def test_what_comes_later_is_not_given_away():
+    view = views.arrivals(cl.simulate(by_hand, 2, ranks=3))
+    for step in range(view.last + 1):
+        view.set(step=step)
+        assert sum(text[:1] in "→←" and len(text) == 3 for text in labels(view)) == step
+        said = [line for line in view.text().splitlines() if "(line" in line]
+        assert len(said) == step and all(line.startswith(">") == (line == said[-1]) for line in said)
+
+
+def test_a_rank_that_waits_while_others_act_is_seen():
+    view = views.arrivals(cl.simulate(by_hand, 1, ranks=3))
+    for step, waits in ((5, 0), (6, 1), (7, 1), (8, 1), (12, 1)):  # rank 1 waits for rank 2 in steps 6 and 7
+        drawn = labels(view.set(step=step))
+        assert drawn.count("waits for 2") + drawn.count("waits") == waits
 
 
 def test_long_runs_say_what_is_left_out():
     view = views.arrivals(cl.simulate(by_hand, 12, ranks=3), step=40)
     drawn = labels(view)
-    assert any(text.startswith("what each rank does, 25 to 54 of ") for text in drawn)
+    assert any(text.startswith("what each rank does, 11 to 40 of ") for text in drawn)
     assert any(text.startswith("how often each rank has been notified, rows ") for text in drawn)
-    assert f"steps 25 to 54 of {view.last}:" in view.text()
+    assert f"steps 11 to 40 of {view.last}:" in view.text()
     assert len([line for line in view.text().splitlines() if line.startswith("rank 2  ")]) == view.rows == 12
 
 

@@ -323,10 +323,14 @@ def test_before_the_last_state_nothing_of_the_run_is_given_away(got):
     later = "The last state says whether the run returned what the definition says."
     assert view.caption() == f"State 0 of 1, before: input. {later}" and later in words
     assert not [word for word in words if word != later and revealing.search(word)]
+    said = [line for line in view.text().splitlines() if line != later]
+    assert "after reduce_scatter: result (the run's): not shown yet" in said
+    assert not [line for line in said if revealing.search(line)]
     view.step()
     assert view.caption() == f"State 1 of 1, after reduce_scatter: result. {view.verdict()}"
     assert view.verdict() in shown(view._drawing.finish())
     assert view.verdict() in shown(view.figure()), "the static picture shows every state"
+    assert view.verdict() in view.text()
     view.close()
 
 
