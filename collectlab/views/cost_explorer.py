@@ -207,7 +207,8 @@ class CostExplorer(View):
         first, last = _SIZES
         x_of = lambda size: left + (math.log2(size) - first) / (last - first) * (right - left)  # noqa: E731
         y_of = lambda ratio: y + _CHART * (1 - (ratio - 1) / (_WORST - 1))  # noqa: E731
-        said = "time as a multiple of the fastest (hatched in the bars above: the latencies)"
+        size = self._settings["nbytes"]
+        said = f"upwards: time as a multiple of the fastest; to the right: bytes of each rank, here {size:,}"
         drawing.label(left, y - 18, said, 9, colour=palette.QUIET)
         for ratio in range(1, int(_WORST) + 1):
             drawing.box(left, y_of(ratio) - 0.5, right - left, 1, face="#dddddd")
@@ -217,7 +218,6 @@ class CostExplorer(View):
             drawing.box(x_of(2**power) - 0.5, y, 1, _CHART, face="#dddddd")
             drawing.label(x_of(2**power), foot - 18, size_of(2**power), 9, colour=palette.QUIET, align="center")
         self._lines(drawing, left, right, y, y_of)
-        size = self._settings["nbytes"]
         if 2**first <= size <= 2**last:
             drawing.box(x_of(size) - 1, y - 8, 2, _CHART + 16, face=palette.INK, layer=5)
         self._winners(drawing, foot, left, right, x_of)

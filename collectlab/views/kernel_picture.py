@@ -34,6 +34,7 @@ class KernelPicture:
         self.column = w = (self.room - self.label) / n
         self.tall = 36 if count <= 14 and w >= 96 else 26 if count <= 18 else 22 if self.nranks <= BESIDE else 17
         self.bytes_tall = 20 if n <= 8 else 15
+        self.small = 8 if w >= 96 else 7
 
     def height(self):
         """How many pixels `body` takes."""
@@ -117,8 +118,8 @@ class KernelPicture:
             middle = x + at * w + (w - 4) / 2
             self.drawing.label(middle, y, names[at], 9, "bold", align="center")
             if len(group) == 1 and self.view.devices:
-                device = fitting([self.view.devices[group[0]]], w - 4, 7)
-                self.drawing.label(middle, y + 14, device, 7, colour=palette.QUIET, align="center")
+                device = fitting([self.view.devices[group[0]]], w - 4, self.small)
+                self.drawing.label(middle, y + 14, device, self.small, colour=palette.QUIET, align="center")
 
     def _lane(self, group, did, x, y, w):
         """What the ranks of a column do in this step, in two lines."""
@@ -150,7 +151,7 @@ class KernelPicture:
             first, second, edge, dash = ["–"], [""], palette.LINE, ":"
         self.drawing.box(x, y, w, _LANE - 2, face, edge, line, dash)
         self.drawing.label(x + w / 2, y + 10, fitting(first, w - 4, 8, "bold"), 8, "bold", align="center")
-        self.drawing.label(x + w / 2, y + 23, fitting(second, w - 4, 7), 7, align="center")
+        self.drawing.label(x + w / 2, y + 23, fitting(second, w - 4, self.small), self.small, align="center")
 
     def _lane_words(self, events):
         e = events[0]
@@ -323,11 +324,11 @@ class KernelPicture:
                     inside = columns + at * w + 1, y + 1, w - 2, tall - 2
                     self.drawing.box(*inside, edge=palette.INK, line=2.2, layer=3)
                 texts = [f"({text})" for text in _shorter(number)] if own else _shorter(number)
-                text = "" if hatch else fitting(texts, w - 4, 7)
+                text = "" if hatch else fitting(texts, w - 4, self.small)
                 ink = palette.WRONG if over else palette.INK if number else palette.QUIET
                 middle = columns + at * w + w / 2
                 weight = "bold" if fresh or over else "normal"
-                self.drawing.label(middle, y + tall / 2, text, 7, weight, ink, "center")
+                self.drawing.label(middle, y + tall / 2, text, self.small, weight, ink, "center")
             before = numbers
             y += tall
         return y
@@ -344,7 +345,7 @@ class KernelPicture:
             self._marks(marks, x + 2, y + h - 7, w - 4, 5)
         if awaited or any(marks or ()):
             texts = [f"{arrived} of {awaited}", f"{arrived}/{awaited}"] if awaited else [f"{sum(marks)}"]
-            self.drawing.label(x + w / 2, y + 7, fitting(texts, w - 4, 7), 7, align="center")
+            self.drawing.label(x + w / 2, y + 7, fitting(texts, w - 4, self.small), self.small, align="center")
 
     def _strip(self, y):
         """What a rank has done beside its card, the races, and how the run stands."""

@@ -225,6 +225,8 @@ class KernelPlayer(SteppedView):
         notes += [f"Aggregated: a column stands for {group} ranks."] * (group > 1)
         if any("–" in row.label for _, rows in self.states.blocks for row in rows):
             notes.append("Aggregated: some rows stand for several chunks.")
+        if self.states.moved(self._step).trace():
+            notes.append("Bytes from a rank's own memory, in brackets in the picture, are in no sum.")
         if self.states.in_step:
             return [*notes, IN_STEP + ALIKE * (self.status == "done")]
         return [*notes, IN_ORDER + (MANY if self.states.races is None else RACE + REAL * self.real)]

@@ -134,7 +134,7 @@ class MemoryTimeline(SteppedView):
         bars, room = self._bars(), self.WIDTH - 2 * _MARGIN
         grouped = len(bars) < len(self.phases)
         foot = _TOP + _TALL
-        drawing.begin(foot + 190 + 17 * grouped)
+        drawing.begin(foot + 150 + 20 * grouped)
         title = f"memory of {self.who}: {self.name}"
         drawing.label(_MARGIN, 26, fitting([title], room, 14, "bold"), 14, "bold")
         over = self.budget is not None and self.peak[1] > self.budget
@@ -145,7 +145,7 @@ class MemoryTimeline(SteppedView):
         y_of = lambda size: foot - size / most * _TALL  # noqa: E731
         self._grid(drawing, most, y_of)
         across = (room - _LEFT) / len(bars)
-        wide = min(across * 0.72, 120)
+        wide = min(across * 0.64, 104)
         for at, (first, stop, phase) in enumerate(bars):
             x = _MARGIN + _LEFT + at * across + (across - wide) / 2
             self._bar(drawing, phase, x, wide, y_of)
@@ -185,10 +185,10 @@ class MemoryTimeline(SteppedView):
                 y = y_of(low + size)
                 tall = y_of(low) - y
                 drawing.box(x, y, wide, tall, **_LOOKS[kind])
-                words = [f"{kind} {size_of(size)}", size_of(size)]
-                word = fitting([*words, ""], wide - 10, 8) if tall >= 16 else ""
-                if word in words:
-                    drawing.plate(x + wide / 2, y + tall / 2, word)
+                lines = [[f"{kind} {size_of(size)}"], [kind, size_of(size)], [size_of(size)]]
+                fits = (few for few in lines if tall > 16 * len(few) and max(map(width_of, few)) <= wide - 12)
+                if few := next(fits, None):
+                    drawing.plate(x + wide / 2, y + tall / 2, *few)
             low += size
 
     def _names(self, drawing, first, stop, phase, x, wide, y):

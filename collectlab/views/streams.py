@@ -11,6 +11,7 @@ NOTE = (
     "Steps come in the order in which the plan gives them. How long each takes is not drawn: a collective may be "
     "under way anywhere in its box."
 )
+_SHORT = "Steps come in the order in which the plan gives them. How long each takes is not drawn."
 _LEGEND = (
     "box with a hatch: a collective, under way somewhere in it; vertical line: an event that is waited for; thick "
     "dashed frame: a hazard"
@@ -134,7 +135,8 @@ class Streams(View):
         lanes = {name: [op for op in ops if op in shown] for name, ops in lanes.items()}
         lanes = {name: ops for name, ops in lanes.items() if ops or name == COMPUTE}
         room = self.WIDTH - 2 * _MARGIN
-        drawing.begin(_TOP + _LANE * len(lanes) + 22 * (len(self.hazards) + 2) + 8)
+        more = len(self.operations) - len(shown)
+        drawing.begin(_TOP + _LANE * len(lanes) + 22 * (len(self.hazards) + 2 + (more > 0)) + 4)
         drawing.label(_MARGIN, 20, "what a rank gives its streams to do", 14, "bold")
         drawing.label(_MARGIN, 44, fitting([self.caption()], room, 10), 10)
         wide = (room - _LEFT) / max(len(shown), 1)
@@ -158,10 +160,9 @@ class Streams(View):
             drawing.label(_MARGIN, y, f"!{number}", 9, "bold", palette.WRONG)
             drawing.label(_MARGIN + 26, y, fitting([hazard.lines[0]], room - 30), 9)
             y += 22
-        drawing.label(_MARGIN, y, _LEGEND, 8, colour=palette.QUIET)
-        more = len(self.operations) - len(shown)
-        if more:
-            drawing.label(_MARGIN, y + 22, f"{more} more operations are not drawn", 8, colour=palette.QUIET)
+        said = [_SHORT, _LEGEND] + [f"{more} more operations are not drawn"] * (more > 0)
+        for line, words in enumerate(said):
+            drawing.label(_MARGIN, y + 22 * line, words, 8, colour=palette.QUIET)
 
     def _clashes(self):
         """Operation of the rank -> the numbers of its hazards."""
@@ -199,4 +200,4 @@ class Streams(View):
         if width_of(words, 8, "bold") > w - 8:
             words, lines = f"{number}{marks}", [name]
         drawing.label(x + 5, y + 9, fitting([words, f"{number}"], w - 6, 8, "bold"), 8, "bold")
-        drawing.label(x + 5, y + 21, fitting(lines, w - 6, 7), 7)
+        drawing.label(x + 5, y + 21, fitting(lines, w - 6, 8), 8)

@@ -106,6 +106,17 @@ def test_the_budget_is_drawn_and_said():
     assert "peak 2.25 KiB" in labels(fits)
 
 
+def test_what_a_bar_holds_is_written_inside_it():
+    view = views.memory_timeline([{"name": name, "retained": 13_721, "sharded": 4_956} for name in "abcde"])
+    figure = view.figure()
+    renderer = figure.canvas.get_renderer()
+    edges = [patch.get_path().vertices[:, 0] for patch in figure.artists if patch.get_zorder() < 2]
+    bars = {(x.min(), x.max()) for x in (xs[at : at + 5] for xs in edges for at in range(0, len(xs), 5))}
+    found = [t.get_window_extent(renderer) for t in figure.findobj(Text) if t.get_text() in ("retained", "13.4 KiB")]
+    assert len(found) == 10
+    assert all(any(low < box.x0 and box.x1 < high for low, high in bars if high - low < 200) for box in found)
+
+
 def test_phases_of_equal_size_name_the_first():
     view = views.memory_timeline([{"name": name, "retained": 4} for name in "abc"])
     assert view.peak == (1, 4)
