@@ -45,12 +45,15 @@ notifications = Exercise(
 
 
 def _stores_again(finding):
-    """A race with a store into a part that the same rank has stored into before, in the first call."""
+    """A race, in the first call, with a store of a rank that has stored there before and waited since."""
     if finding.kind != "race" or finding.call:
         return False
-    race = finding.races[0]
-    stores = [(e.rank, e.peer, e.name) for e in finding.events if e.kind == "store"]
-    return any(e.kind == "store" and stores.count((e.rank, e.peer, e.name)) > 1 for e in (race.first, race.second))
+    for store in (finding.races[0].first, finding.races[0].second):
+        before = [e for e in finding.events[: finding.events.index(store)] if e.rank == store.rank]
+        stored = [i for i, e in enumerate(before) if (e.kind, e.peer, e.name) == ("store", store.peer, store.name)]
+        if store.kind == "store" and stored and any(e.kind == "wait" for e in before[stored[0] :]):
+            return True
+    return False
 
 
 mesh_all_reduce = KernelExercise(

@@ -120,6 +120,11 @@ bytes_and_rounds = Exercise(
             "7 rounds finish one chunk on each rank. As many again bring it to everyone.",
         ),
         Mistake(
+            "half the ring",
+            [_RING.nbytes // 2, 7, _TWO.nbytes, 2],
+            "For the ring that is the reduce-scatter alone. As much again hands the finished chunks on.",
+        ),
+        Mistake(
             "a barrier is a round",
             [_RING.nbytes, 2, _TWO.nbytes, 2],
             "The ring has no barrier in which all chunks become ready at once: it reads one chunk a round.",

@@ -206,6 +206,11 @@ kept_bytes = Exercise(
             "one state", [2 * _ONE, _ONE * 5 // 4, _ONE // 2], "Adam keeps two values for each parameter."
         ),
         Mistake(
+            "parameters only",
+            [_ONE, _ONE, _ONE // 4],
+            "Those are the parameters. Adam's two values for each of them are kept too.",
+        ),
+        Mistake(
             "state only",
             [2 * _ONE, _ONE // 2, _ONE // 2],
             "That is the state. The parameters themselves are kept too.",
