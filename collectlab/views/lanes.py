@@ -160,7 +160,8 @@ class Lanes(SteppedView):
         if self.waits:
             lines += ["", f"waits, the longest of {len(self.spans.waits)} first:"]
             for number, wait in enumerate(self.waits, 1):
-                lines.append(f"{'>' if number == self._settings['step'] else ' '} {number:>2}  {self.told(wait)}")
+                mark = ">" if number == self._settings["step"] else " "
+                lines.append(f"{mark} {number:>2}  from {seconds_of(wait.began)} on, {self.told(wait)}")
         if self._trace.waiting:
             lines += ["", *deadlock.explain(self._trace, self.ends)]
         return "\n".join([*lines, "", *self.verdicts(), *self.notes()])

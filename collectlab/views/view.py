@@ -217,7 +217,9 @@ class View:
 class SteppedView(View):
     """A view whose setting `step` goes from 0 to `last`. Where it plays, a step takes `pace` seconds.
 
-    Once somebody steps, the pictures that are likely asked for next are drawn while the kernel has nothing to do.
+    Once somebody steps, the pictures that are likely asked for next are drawn while the kernel has nothing to do. Not
+    before: no page tells its kernel that somebody looks at a view, so each view of each Run All, and of nbconvert,
+    would be drawn twice for the one that is stepped. The first step takes the time of a picture more than the others.
     """
 
     pace = 0.9
