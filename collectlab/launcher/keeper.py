@@ -113,16 +113,18 @@ def start(control):
 
 
 def leave_heir(tag, since, leaves, cancel):
-    """Fork a process that sweeps this host should the supervisor, which calls this, be killed; returns its lifeline.
+    """Fork a process that sweeps this host should the supervisor, which calls this, be killed.
+
+    Returns its lifeline, and its pid.
 
     It also withdraws the job from the queue of a cluster, with the words `cancel`.
 
     The keepers sweep their hosts then, and MPI may take the guards here along before they have done so here.
     """
     end, lifeline = os.pipe()
-    if os.fork():
+    if pid := os.fork():
         os.close(end)
-        return lifeline
+        return lifeline, pid
     try:
         _detach({end})
         os.read(end, 1)

@@ -36,6 +36,7 @@ BLAMED = ("lost", *BAD)
 _ABORT = re.compile(r"Abort\(-?\d+\) on node \d+ .*?: (.*)")  # MPICH's words, in the log of the rank
 # Open MPI's, in the output of its mpiexec
 _ABORT_BY_RANK = re.compile(r"MPI_ABORT was invoked on .*?Proc: \[\[.*?\],(\d+)\]\s+Errorcode: (-?\d+)", re.DOTALL)
+_KILLED = "\n=   EXIT CODE: 9\n"  # MPICH's, in the output of its mpiexec, of a guard that was killed
 # a rank's, when it cannot even say so to the supervisor; the second is Python's, where there is no collectlab
 _COMPLAINT = re.compile(rb"(?:collectlab: |ModuleNotFoundError: (?=No module named 'collectlab))(.*)\n")
 
@@ -57,7 +58,7 @@ class Supervisor:
         self.deadline = None  # (monotonic time, what to do then)
         self.ranks = []
         self.process = None
-        self.leaving = False
+        self.leaving, self.heir = False, None
         self.launcher_code, self.launcher_first = None, False  # how it ended; whether before any rank did
         self.job, self.note = None, None  # in the queue of a cluster, and how it stands there
         self.lost = None  # (name, its ranks, why) of another host
@@ -113,7 +114,7 @@ class Supervisor:
         self.job = jobs.Job(**queue) if queue["ask"] else None
         self.started = time.time()
         if other_hosts or self.cancel or self.leaves:  # before there is anything to inherit
-            self.lifeline = leave_heir(tag, self.started, self.leaves, self.cancel)
+            self.lifeline, self.heir = leave_heir(tag, self.started, self.leaves, self.cancel)
         try:
             control = {"nranks": nranks, "tag": tag, "started": self.started, **site}
             control |= self._listen(nranks, other_hosts)
@@ -453,20 +454,21 @@ class Supervisor:
         self._tell_aborts()
         lost = [r for r in self.ranks if r.end and r.end["state"] == "lost"]
         headless = self.launcher_first or (self.launcher_code is not None and not self._ready())
-        for rank in self._bad():  # a rank that has lost its launcher ends itself, and Open MPI's sends SIGTERM
-            terminated = rank.end.get("signal") == signal.SIGTERM and (lost or headless)
-            if terminated or (rank.end["state"] == "exited" and self.launcher_first):
+        for rank in self._bad():  # MPI ends those that have lost their launcher, or another: Open MPI's by SIGTERM
+            terminated = rank.end.get("signal") not in (None, signal.SIGKILL)
+            if (terminated and (lost or headless)) or (rank.end["state"] == "exited" and self.launcher_first):
                 rank.end["state"] = "stopped"
         bad = self._bad()
-        # mpiexec ends all when it finds one guard killed, and then exits with the number of the signal
-        by_guard = lost and self.launcher_code in (None, signal.SIGKILL, 128 + signal.SIGKILL) and not bad
+        # mpiexec ends all when it finds one guard killed, and says so by its exit code, or in words
+        output = b"".join(self.output).decode(errors="replace")
+        says_so = self.launcher_code in (None, signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED in output
+        by_guard = lost and says_so and not bad and (self.launcher_code or 0) >= 0
         for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
         if self.lost and not bad and not (self.launcher_code or 0) < 0:
             self._end("failed", {"kind": "lost host", **dict(zip(("host", "ranks", "why"), self.lost, strict=True))})
         if bad or by_guard:
             self._fail()
-        output = b"".join(self.output).decode(errors="replace")
         if not self._ready() and (why := jobs.explained(output, self.hints)):
             self._end("failed", {"kind": "refused", "why": why})
         self._end("failed", {"kind": "launcher exit", "code": self.launcher_code, "launcher": self.launcher})
@@ -496,11 +498,15 @@ class Supervisor:
                 looks = self._look()
             silent = self._end_other_hosts()  # first, as the end of the launcher also ends its daemons there
             calm = self._ready() and not self.run  # else there may be ranks in MPI_Init: a program can start some too
-            left = sweep.kill(self.tag, since=None if calm else self.started, leaves=self.leaves)
+            heir = [self.heir] if self.heir else []  # last, should this process be killed before it is done
+            left = sweep.kill(self.tag, heir, since=None if calm else self.started, leaves=self.leaves)
             if self.process.pid not in left:
                 self.process.wait()
             if self.launcher_code is None or self.launcher_code < 0:  # one that ends by itself gives its job back
                 cause = {**cause, "kept": jobs.withdraw(self.cancel)}
+            for pid in heir:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             output = b"".join(self.output).decode(errors="replace")
             cause = {**cause, "output": output, "left": left, "silent": silent}
             cause["said"] = status == "failed" and jobs.explained(output, self.hints)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -294,6 +295,26 @@ def test_notebook_and_supervisor_are_killed_as_the_launcher_begins(mark, tmp_pat
     done = subprocess.run([sys.executable, "-c", BEGINS], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     mark.gone()
+
+
+WITHDRAWS = """#!/bin/sh
+echo withdrawn >>"$0.said"
+mkdir "$0.first" && kill -9 "$PPID" "$NOTEBOOK"
+"""
+
+
+def test_notebook_and_supervisor_are_killed_as_a_job_is_withdrawn(mark, tmp_path, monkeypatch):
+    withdraws = tmp_path / "withdraws"
+    withdraws.write_text(WITHDRAWS)
+    withdraws.chmod(0o755)
+    local = Path(cl.__file__).parents[1] / "launch" / "sites" / "local.toml"
+    (tmp_path / "kills.toml").write_text(f"cancel = ['{withdraws}', '{{job}}']\n" + local.read_text())
+    monkeypatch.setenv("COLLECTLAB_SITES", str(tmp_path))
+    ends = BEGINS.replace("cl.", "ranks = cl.") + "ranks.submit(lambda ctx: ctx.comm.recv())\nranks.interrupt()"
+    done = subprocess.run([sys.executable, "-c", ends], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    mark.gone()
+    assert (tmp_path / "withdraws.said").read_text() == "withdrawn\n" * 2  # by the supervisor, and by its heir
 
 
 @pytest.mark.parametrize("what", ["submit", "fork"])
