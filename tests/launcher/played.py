@@ -94,7 +94,7 @@ class Played(supervisor.Supervisor):
         self.runs, self.most_deaths = runs, deaths
         self.since = supervisor.time.monotonic()
         self.submitted, self.answered, self.done, self.crossed = [], [0, 0], [], []
-        self.mute, self.deaths, self.word = set(), [], None  # ranks whose guard is dead; who died, in order
+        self.mute, self.deaths, self.words = set(), [], []  # ranks whose guard is dead; who died, and what was wanted
         self.given_before = None
         self._await_ranks()
         for event in events:
@@ -167,7 +167,7 @@ class Played(supervisor.Supervisor):
         elif what == "time passes":
             self.let_pass()
         else:
-            self.word = what
+            self.words.append(what)
             getattr(self, f"_do_{what}")()
 
     def given(self):
@@ -200,7 +200,7 @@ class Played(supervisor.Supervisor):
             yield from [("launcher exits", None), ("launcher is killed", None)]
         if len(self.deaths) < self.most_deaths and self.kept:
             yield "keeper is killed", 1
-        if self.word is None:
+        if not self.words or (self.words == ["stop"] and not self.deaths):
             yield from [("stop", None), ("interrupt", None)]
         if self.deadline:
             yield "time passes", None

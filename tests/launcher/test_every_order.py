@@ -1,12 +1,12 @@
 """In whatever order a supervisor hears of things: no death is forgotten, no run lost, and the first cause is told.
 
 What two ranks, their launcher, a keeper and the notebook may say is played to a supervisor without processes in every
-order, with at most two deaths and one word that ends all. Orders that lead to the same state are followed up once. In
+order, with at most two deaths and two words that end. Orders that lead to the same state are followed up once. In
 each state, what has been put off is let happen: it has to end the ranks in time, unless all is well.
 """
 
 import pytest
-from played import OF_ALL, Ended, Played, until_it_ends
+from played import ENDS, OF_ALL, Ended, Played, until_it_ends
 
 from collectlab.launcher import supervisor
 
@@ -36,7 +36,7 @@ def check_end(played, value, runs):
     told = [runs[run] for run in played.submitted if run in runs] or ([] if ready else [value])
     blamed = {n for run in told[:1] for n, rank in enumerate(run["ranks"]) if rank["state"] in supervisor.BLAMED}
     if value["status"] == "interrupted":
-        assert kind == {"stop": "stopped", "interrupt": "interrupted"}[played.word]
+        assert kind in [{"stop": "stopped", "interrupt": "interrupted"}[word] for word in played.words]
     elif not played.deaths:
         assert kind in ("timeout", "slow start", "no GPU")
     else:
@@ -70,6 +70,8 @@ def test_no_order_hides_what_happened_or_makes_it_wait_for_ever(play, clock):
                 continue
             if played.deaths:
                 assert played.given() == played.given_before, "a run was given to the dead"
+            ended = {of for what, of in played.deaths if what in ENDS}
+            assert all(ended.issuperset(home.released) for home in played.homes), "a guard leaves before its rank"
             before = played.state()
             played._do_glance()
             played._do_look("first")
