@@ -168,7 +168,10 @@ class Played(supervisor.Supervisor):
             self.let_pass()
         else:
             self.words.append(what)
+            idle, leaves_at = self._ready() and not self.run and not self.queue, self.leaving and self.deadline
             getattr(self, f"_do_{what}")()
+            assert idle, "what starts or runs goes on"
+            assert not leaves_at or self.deadline == leaves_at, "a second word puts the end off"
 
     def given(self):
         return [told for told in self.here.told if told in TIMEOUTS]

@@ -45,6 +45,10 @@ def check_end(played, value, runs):
         whats = [what for what, _ in played.deaths]
         if whats[0].startswith("launcher") and whats[1:] in ([], ["exits"], ["is terminated"]):
             assert kind == "launcher exit" and not blamed
+        elif whats == ["launcher is killed", "loses its guard"]:
+            assert kind == "launcher exit" and not blamed
+        elif whats == ["keeper is killed"]:
+            assert blamed == {1} or not (told and ready)
         elif whats[0] not in OF_ALL and whats[1:] in ([], ["launcher exits"], ["is terminated"], ["is orphaned"]):
             innocent = whats[0] == "loses its guard" and whats[1:] == ["is terminated"]  # Open MPI does that
             own = {1} if innocent else {of for what, of in played.deaths if what not in OF_ALL}
