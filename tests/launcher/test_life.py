@@ -299,8 +299,8 @@ def test_notebook_and_supervisor_are_killed_as_the_launcher_begins(mark, tmp_pat
 
 WITHDRAWS = """#!/bin/sh
 echo withdrawn >>"$0.said"
-mkdir "$0.first" && kill -9 "$PPID" "$NOTEBOOK"
-"""
+mkdir "$0.first" && kill -9 "$NOTEBOOK" "$PPID"
+"""  # in this order, as the notebook would withdraw it too
 
 
 def test_notebook_and_supervisor_are_killed_as_a_job_is_withdrawn(mark, tmp_path, monkeypatch):
