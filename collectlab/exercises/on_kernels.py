@@ -1,5 +1,7 @@
 """Exercises whose answer is a kernel: it is simulated under many schedules, then run on real ranks."""
 
+import dis
+import inspect
 import linecache
 import os
 import re
@@ -144,7 +146,11 @@ class KernelExercise:
         finding = done.results[0]
         if finding is None:
             return None
-        return self._said(finding, self._where(finding.nranks, finding.count, finding.calls - 1))
+        said = self._said(finding, self._where(finding.nranks, finding.count, finding.calls - 1))
+        if finding.kind in ("deadlock", "race", "wrong") and (names := " and ".join(sorted(_globals(program)))):
+            note = f"({names}: simulated ranks run in one process, and share its globals.)"
+            return replace(said, text=f"{said.text}\n{note}")
+        return said
 
     def _run(self, program):
         """The verdict after two calls on real ranks, or None when all is right."""
@@ -346,6 +352,21 @@ def _spelled(race):
 
 
 # words
+
+
+def _globals(program, seen=()):
+    """The globals that a program, or a function beside it that it calls, assigns to, or that can be changed in place."""
+    if not inspect.isfunction(program) or program in seen:
+        return set()
+    known, names = program.__globals__, set()
+    for step in dis.get_instructions(program):
+        value = known.get(step.argval) if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL") else None
+        if step.opname == "STORE_GLOBAL" or isinstance(value, list | dict | set):
+            names.add(step.argval)
+        elif inspect.isfunction(value) and value.__globals__ is known:
+            names |= _globals(value, (*seen, program))
+    return names
+
 
 _REACHED = "case reached: "
 

@@ -179,6 +179,29 @@ def by_a_global(ctx, x):
     return total
 
 
+calls, seen = 0, {"calls": 0}
+
+
+def wait_for_all(ctx, signals):
+    """A barrier that counts its calls in globals, which are each rank's own only where it has a process."""
+    global calls
+    calls += 1
+    seen["calls"] += 1
+    for peer in range(ctx.nranks):
+        signals.notify(peer, 0)
+    for peer in range(ctx.nranks):
+        signals.wait(peer, 0, seen["calls"])
+
+
+def counts_in_globals(ctx, x):
+    data, signals = ctx.window("data", x.size, x.dtype), ctx.signals("s", rows=1)
+    data.store(x)
+    wait_for_all(ctx, signals)
+    total = sum(data.remote_load(peer) for peer in range(ctx.nranks))
+    wait_for_all(ctx, signals)
+    return total
+
+
 def by_the_kernel(ctx, x):
     return kernels.mesh.all_reduce(ctx, x)
 
@@ -258,6 +281,7 @@ WRONG = [
     (returns_the_window, "view", "in two calls on the same windows, on 2 ranks with 6 elements, a result changes"),
     (twice_the_bytes, "bytes", "rank 0 gets 96 bytes from its peers; 48 are enough"),
     (by_a_global, "silent", "the result is right, but nothing was moved through a window"),
+    (counts_in_globals, "deadlock", "\n(calls and seen: simulated ranks run in one process, and share its globals.)"),
     (by_the_kernel, "borrowed", "a kernel of collectlab made it"),
     (by_mpi, "raised", "AttributeError: 'NoneType' object has no attribute 'allreduce'"),
     (loads_for_ever, "raised", "it waits in a loop for a value that no rank stores"),
