@@ -355,7 +355,7 @@ def _spelled(race):
 
 
 def _globals(program, seen=()):
-    """The globals that a program, or a function beside it that it calls, assigns to, or that can be changed in place."""
+    """The globals that a program, or a function beside it that it calls, assigns to, or could change in place."""
     if not inspect.isfunction(program) or program in seen:
         return set()
     known, names = program.__globals__, set()
