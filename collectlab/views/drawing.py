@@ -162,6 +162,7 @@ class Drawing(Shapes):
         return pixels
 
 
+@functools.lru_cache(maxsize=40_000)
 def width_of(text, size=9, weight="normal"):
     """How wide the label is, in pixels."""
     return sum(width for _, width in _set(text, size, weight))

@@ -307,14 +307,14 @@ class KernelPicture:
             y += 24
         self.drawing.label(x, y + 12, "bytes moved, from row to column", 9, "bold")
         y += 26
-        now, before = self.states.moved(self.step, of_this_step=True) if self.step else None, []
+        now, before = self.view.by_groups(self.states.moved(self.step, of_this_step=True)).tolist(), []
         for line, (name, *numbers) in enumerate(self.view.bytes(int)):
             sums = line >= n
             name = name.replace("from ", "") if label <= _SHORT_LABEL else name.replace("ranks ", "")
             self.drawing.label(x, y + tall / 2, fitting([name], label - 4, 8), 8, "bold" if sums else "normal")
             for at, number in enumerate(numbers):
                 own = not sums and line == at and len(self.groups[at]) == 1
-                fresh = now is not None and not sums and self._between(now, line, at)
+                fresh = self.step > 0 and not sums and now[at][line] > 0
                 over = name == "card" and numbers[at] < before[at]
                 hatch = "////" if own and not number else ""
                 if not sums:
@@ -332,10 +332,6 @@ class KernelPicture:
             before = numbers
             y += tall
         return y
-
-    def _between(self, matrix, source, to):
-        """Whether anything came from one group of ranks to another."""
-        return matrix[list(self.groups[to])][:, list(self.groups[source])].any()
 
     def _signal_cell(self, name, row, group, x, y, w, h):
         arrived, awaited, marks, frame = self.view.signal_of(name, row, group)

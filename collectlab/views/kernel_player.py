@@ -1,6 +1,9 @@
 """A kernel, step by step: what every rank holds, loads, stores and waits for, and what it has moved."""
 
+from functools import lru_cache
 from reprlib import repr
+
+import numpy as np
 
 from collectlab import explore
 from collectlab.cost import Card
@@ -261,7 +264,8 @@ class KernelPlayer(SteppedView):
     def _summed(self, held):
         if len(set(held)) == 1 and (len(held) == 1 or held[0].kind in ("whole", "empty", "rubbish")):
             share = len(held[0].ranks) / self.nranks
-            return held[0].kind, self._words(held[0]), held[0].shares if len(held) == 1 else None, share
+            texts = _words(held[0], self.nranks)
+            return held[0].kind, texts, held[0].shares if len(held) == 1 else None, share
         counts = [len(h.ranks) for h in held]
         kinds = {h.kind for h in held}
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
@@ -272,25 +276,6 @@ class KernelPlayer(SteppedView):
         many = span(counts) if "mixed" not in {h.kind for h in held} else f"at most {max(counts)}"
         texts = [f"{many} of {self.nranks}", many.replace("at most ", "≤ ")]
         return kind, texts, None, sum(counts) / len(counts) / self.nranks
-
-    def _words(self, holding):
-        ranks, n = listed(holding.ranks), len(holding.ranks)
-        if holding.kind == "again":
-            often = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k]
-            more = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k > 1]
-            same = {*holding.shares}
-            every = [f"all{_OFTEN.get(min(same), f' {min(same)} times')}"] if len(same) == 1 else []
-            return [*every, ", ".join(often), ", ".join(more), "repeats"]
-        return {
-            "empty": [""],
-            "own": [f"rank {ranks}", ranks],
-            "partial": [f"{ranks} ({n} of {self.nranks})", ranks, f"{n}/{self.nranks}"],
-            "whole": [f"all {self.nranks}", "all"] if self.nranks > 1 else ["rank 0"],
-            "none": ["no rank's", "none"],
-            "rubbish": ["never written", "unwritten", "unset"],
-            "mixed": [f"differs: {ranks}" if n else "differs", "differs", "≠"],
-            "written": [f"stored by {ranks}", f"by {ranks}", f"by {n}"],
-        }[holding.kind]
 
     def signal_of(self, name, row, group):
         """(arrived, awaited, marks, frame) of a signal row of some ranks.
@@ -351,16 +336,18 @@ class KernelPlayer(SteppedView):
 
     def bytes(self, spell):
         """A row for each rank that bytes came from, then the sums, and what the cards predict."""
-        matrix = self.states.moved(self._step)
-        rows = [
-            [f"from {head(source)}", *(spell(int(matrix[to][:, source].sum())) for to in map(list, self.groups))]
-            for source in map(list, self.groups)
-        ]
+        sums = self.by_groups(self.states.moved(self._step)).T.tolist()
+        rows = [[f"from {head(source)}", *map(spell, row)] for source, row in zip(self.groups, sums, strict=True)]
         cards = self.states.measured(self._step)
         rows.append(["moved", *(spell(sum(cards[r].nbytes for r in group)) for group in self.groups)])
         if self.cards:
             rows.append(["card", *(spell(sum(self.cards[r].nbytes for r in group)) for group in self.groups)])
         return rows
+
+    def by_groups(self, matrix):
+        """The sums of a matrix of ranks over the ranks of each two columns."""
+        begin = [group[0] for group in self.groups]
+        return np.add.reduceat(np.add.reduceat(matrix, begin, axis=0), begin, axis=1)
 
     def figures(self):
         """(title, what the ranks have done, what the cards say or None, whether the two part) of each figure."""
@@ -387,6 +374,28 @@ class KernelPlayer(SteppedView):
 _FRAME_WORDS = {"waits": ", waits here", "passed": ", passed", "arrived": "", "none": ""}
 _FIELDS = {"nbytes": "bytes moved", "messages": "messages", "barriers": "barriers", "steps": "steps (waits)"}
 _OFTEN = {1: "", 2: " twice"}
+
+
+@lru_cache(maxsize=10_000)
+def _words(holding, nranks):
+    """What a rank holds, in texts from long to short."""
+    ranks, n = listed(holding.ranks), len(holding.ranks)
+    if holding.kind == "again":
+        often = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k]
+        more = [f"{r}{_OFTEN.get(k, f' {k} times')}" for r, k in enumerate(holding.shares) if k > 1]
+        same = {*holding.shares}
+        every = [f"all{_OFTEN.get(min(same), f' {min(same)} times')}"] if len(same) == 1 else []
+        return [*every, ", ".join(often), ", ".join(more), "repeats"]
+    return {
+        "empty": [""],
+        "own": [f"rank {ranks}", ranks],
+        "partial": [f"{ranks} ({n} of {nranks})", ranks, f"{n}/{nranks}"],
+        "whole": [f"all {nranks}", "all"] if nranks > 1 else ["rank 0"],
+        "none": ["no rank's", "none"],
+        "rubbish": ["never written", "unwritten", "unset"],
+        "mixed": [f"differs: {ranks}" if n else "differs", "differs", "≠"],
+        "written": [f"stored by {ranks}", f"by {ranks}", f"by {n}"],
+    }[holding.kind]
 
 
 def _checked(cards, nranks):

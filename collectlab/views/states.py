@@ -12,6 +12,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -50,7 +51,7 @@ class Holding:
     kind: str
     shares: tuple = ()
 
-    @property
+    @cached_property
     def ranks(self):
         """Those with a share: a list."""
         return [rank for rank, share in enumerate(self.shares) if share > 0]
