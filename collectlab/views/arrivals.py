@@ -247,8 +247,9 @@ class Arrivals(SteppedView):
             return
         if isinstance(done, tuple):
             drawing.box(x, y + 4, w, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
-            words = fitting([f"waits for {done[1]}", "waits", ""], w - 2, 7)
-            drawing.label(x + w / 2, y + h / 2, words, 7, colour=palette.QUIET, align="center")
+            size = 7 if width_of("waits", 7) <= w - 2 else 6
+            words = fitting([f"waits for {done[1]}", "waits", ""], w - 2, size)
+            drawing.label(x + w / 2, y + h / 2, words, size, colour=palette.QUIET, align="center")
             return
         e, line = self.steps[done - 1], 2.5 if done == self._settings["step"] else 1.0
         face = palette.tint(rank) if e.kind == NOTIFY else palette.PAPER
@@ -257,7 +258,7 @@ class Arrivals(SteppedView):
         words = [f"{'→' if e.kind == NOTIFY else '←'} {e.peer}", f"{e.peer}"]
         drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", align="center")
         words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"r{e.row}{asked.strip()}", f"r{e.row}"]
-        drawing.label(x + w / 2, y + 21, fitting(words, w, 7), 7, align="center")
+        drawing.label(x + w / 2, y + 21, fitting(words, w - 3, 7), 7, align="center")
 
     def _panel(self, drawing, owner, rows, x, y, wide):
         """The cells of one rank: a line for each row, a column for each writer."""
