@@ -326,12 +326,16 @@ def _checked(ctx, program, x):
     """What the program returns on this rank, and the Calls that it made, on whatever communicator."""
     from mpi4py import MPI
 
-    calls, world = [], MPI.COMM_WORLD
-    ctx.comm = MPI.COMM_WORLD = _Noting(ctx.comm, calls)
+    calls, known = [], getattr(program, "__globals__", {})
+    taken = {name: value for name, value in known.items() if isinstance(value, MPI.Comm)}
+    world, ctx.comm = MPI.COMM_WORLD, _Noting(ctx.comm, calls)
+    MPI.COMM_WORLD = ctx.comm
+    known.update({name: _Noting(comm, calls) for name, comm in taken.items()})
     try:
         return program(ctx, x), calls
     finally:
         MPI.COMM_WORLD = world
+        known.update(taken)
 
 
 def without_times(report):

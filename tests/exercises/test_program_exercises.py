@@ -125,11 +125,24 @@ def on_the_world(ctx, x):
     return MPI.COMM_WORLD.allreduce(x)
 
 
+class World:
+    """In a rank it is MPI.COMM_WORLD; here nothing imports MPI."""
+
+    def __reduce__(self):
+        return eval, ("__import__('mpi4py.MPI').MPI.COMM_WORLD",)
+
+
+def by_a_global():
+    """A program that uses a communicator from another cell of the notebook."""
+    exec("def program(ctx, x):\n    return comm.allreduce(x)", cell := {"comm": World()})
+    return cell["program"]
+
+
 def gathered_on_a_part(ctx, x):
     return sum(ctx.comm.Split(0, ctx.rank).allgather(x))
 
 
-@pytest.mark.parametrize("program", (on_a_duplicate, on_the_world))
+@pytest.mark.parametrize("program", (on_a_duplicate, on_the_world, by_a_global()), ids=("Dup", "world", "global"))
 def test_calls_on_other_communicators_are_calls(program):
     assert dataclasses.replace(SAMPLE, reserved={"allreduce": "No."}, ranks=(2,))(program).text == "not yet: No."
 
