@@ -59,7 +59,7 @@ class Supervisor:
         self.ranks = []
         self.process = None
         self.leaving, self.heir = False, None
-        self.launcher_code, self.launcher_first = None, False  # how it ended; whether before any rank did
+        self.launcher_code, self.from_outside = None, False  # whether it, a guard or a keeper was first to end
         self.job, self.note = None, None  # in the queue of a cluster, and how it stands there
         self.lost = None  # (name, its ranks, why) of another host
         self.output = deque()
@@ -279,6 +279,7 @@ class Supervisor:
         there.channel.close()
         if not self.leaving:
             self.lost = self.lost or (there.name, there.numbers, why)
+            self.from_outside |= not self._bad()
             for number in there.numbers:
                 self._settle(self.ranks[number], {"state": "lost"})
             self.deadline = (time.monotonic() + SETTLE, self._collapse)
@@ -321,6 +322,7 @@ class Supervisor:
         elif message:
             self._heed(message, rank)
         else:
+            self.from_outside |= not self._bad()
             self._settle(rank, {"state": "lost"})
             self.deadline = (time.monotonic() + SETTLE, self._collapse)
 
@@ -433,7 +435,8 @@ class Supervisor:
             self.output.popleft()
 
     def _on_launcher_exit(self, pidfd):
-        self.launcher_code, self.launcher_first = self.process.wait(), not self._bad()
+        self.launcher_code = self.process.wait()
+        self.from_outside |= not self._bad()
         self._keep(self.process.stdout.read(OUTPUT) or b"")
         self._heed_complaint()
         if self.leaving:
@@ -453,16 +456,17 @@ class Supervisor:
         """The launcher or guards were killed, and the ranks with them; find out for whose sake."""
         self._tell_aborts()
         lost = [r for r in self.ranks if r.end and r.end["state"] == "lost"]
-        headless = self.launcher_first or (self.launcher_code is not None and not self._ready())
+        headless = self.from_outside or ((self.launcher_code or 0) > 0 and not self._ready())
         for rank in self._bad():  # MPI ends those that have lost their launcher, or another: Open MPI's by SIGTERM
             terminated = rank.end.get("signal") not in (None, signal.SIGKILL)
-            if (terminated and (lost or headless)) or (rank.end["state"] == "exited" and self.launcher_first):
+            if (terminated and headless) or (rank.end["state"] == "exited" and self.from_outside):
                 rank.end["state"] = "stopped"
         bad = self._bad()
+        aborted = any(rank.end["state"] == "aborted" for rank in bad)
         # mpiexec ends all when it finds one guard killed, and says so by its exit code, or in words
         output = b"".join(self.output).decode(errors="replace")
         says_so = self.launcher_code in (None, signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED in output
-        by_guard = lost and says_so and not bad and (self.launcher_code or 0) >= 0
+        by_guard = lost and says_so and self.from_outside and not aborted
         for rank in () if by_guard else lost:  # which guard was first cannot be told: all are named
             rank.end["state"] = "stopped"
         if self.lost and not bad and not (self.launcher_code or 0) < 0:

@@ -10,7 +10,7 @@ ENDS = {  # how a rank may end by itself: what its guard says
     "is killed": {"op": "exited", "code": -signal.SIGKILL, "frames": []},
     "is terminated": {"op": "exited", "code": -signal.SIGTERM, "frames": []},
 }
-SECOND = (("exits", "is terminated"), ("is killed", "exits"))  # of these, what is played of either rank after a death
+SECOND = (tuple(ENDS), ("is killed", "exits"))  # of these, what is played of either rank after a death
 ANSWERS = {
     "returns": {"op": "returned"},
     "raises": {"op": "raised", "error": "Error", "message": "", "frames": []},
@@ -147,6 +147,7 @@ class Played(supervisor.Supervisor):
             self._heard(self.homes[of], of, "rank", {"op": "ready", **place})
         elif what == "is unfit":
             self._heard(self.homes[of], of, "rank", {"op": "unfit", "kind": "no GPU", "rank": of, "why": ""})
+            assert self.deaths, "ranks that cannot run anything are kept"
         elif what in ("returns", "raises"):
             run = self.given()[self.answered[of]]
             self.answered[of] += 1
@@ -159,7 +160,8 @@ class Played(supervisor.Supervisor):
             self.mute.add(of)
             self._heard(self.homes[of], of, "guard", None)
         elif what in ("launcher exits", "launcher is killed"):
-            self.process.code = 128 + signal.SIGKILL if what == "launcher exits" else -signal.SIGKILL
+            of_guard = 128 + signal.SIGKILL if "loses its guard" in dict(self.deaths) else 255
+            self.process.code = of_guard if what == "launcher exits" else -signal.SIGKILL
             self._on_launcher_exit(None)
         elif what == "keeper is killed":
             self.mute.add(1)
@@ -168,6 +170,7 @@ class Played(supervisor.Supervisor):
             self.let_pass()
         else:
             self.words.append(what)
+            supervisor.time.now += 0.01 * self.leaving
             idle, leaves_at = self._ready() and not self.run and not self.queue, self.leaving and self.deadline
             getattr(self, f"_do_{what}")()
             assert idle, "what starts or runs goes on"

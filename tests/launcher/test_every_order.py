@@ -40,26 +40,33 @@ def check_end(played, value, runs):
     elif not played.deaths:
         assert kind in ("timeout", "slow start", "no GPU")
     else:
-        kinds = [OF_ALL.get(what, "rank failed" if ready else "no start") for what, _ in played.deaths]
-        assert value["status"] == "failed" and kind in kinds
         whats = [what for what, _ in played.deaths]
-        if whats[0].startswith("launcher") and whats[1:] in ([], ["exits"], ["is terminated"]):
-            assert kind == "launcher exit" and not blamed
-        elif whats == ["launcher is killed", "loses its guard"]:
-            assert kind == "launcher exit" and not blamed
-        elif whats == ["keeper is killed"]:
-            assert blamed == {1} or not (told and ready)
-        elif whats[0] not in OF_ALL and whats[1:] in ([], ["launcher exits"], ["is terminated"], ["is orphaned"]):
-            innocent = whats[0] == "loses its guard" and whats[1:] == ["is terminated"]  # Open MPI does that
-            own = {1} if innocent else {of for what, of in played.deaths if what not in OF_ALL}
-            assert kind == kinds[0] and (blamed == own or not told)
+        kinds = [OF_ALL.get(what, "rank failed" if ready else "no start") for what in whats]
+        own = {of for what, of in played.deaths if what not in OF_ALL}
+        assert value["status"] == "failed" and kind in kinds
+        if whats[0] == "is orphaned" or whats[1:] == ["is orphaned"]:
+            pass  # its daemon may have been ended by what ended the other
+        elif whats[0].startswith("launcher"):
+            assert kind == "launcher exit" or whats[1] in ("is killed", "raises", "keeper is killed")
+            assert blamed <= (own if whats[1:] in (["is killed"], ["raises"]) else set())
+        elif whats[0] == "keeper is killed":
+            assert whats[1:] or blamed == {1} or not (told and ready)
+        else:
+            later = {("loses its guard", "launcher is killed"), ("loses its guard", "keeper is killed")}
+            assert kind == kinds[0] or tuple(whats) in later | {("is terminated", "launcher exits")}
+            assert kind != kinds[0] or not told or blamed in ({1}, own)
+            assert blamed == own or whats[1:] != ["is killed"] or kind != kinds[0] or not told
         assert blamed <= {of for what, of in played.deaths if of is not None}
-        assert all(run["cause"]["kind"] == "not started" for run in told[1:]) or kind != "rank failed"
+        assert not told or told[0]["cause"]["kind"] == kind
+        for run in told[1:]:  # behind one that was going on, or behind one that was not begun either
+            not_begun = {"not started"} == {rank["state"] for rank in run["ranks"]}
+            assert run["cause"]["kind"] == kind if not played.run else not_begun
 
 
 READY = (("signs in", 0), ("signs in", 1), ("is ready", 0), ("is ready", 1))
 PLAYS = {  # hosts, runs, how many may die, what has been heard before
     "ranks that start on two hosts": (2, ("first",), 1),
+    "ranks of which one is ready": (1, (), 2, READY[:3]),
     "ranks that are ready": (1, ("first", "second"), 2, READY),
     "ranks that are ready on two hosts": (2, ("second",), 2, READY),
 }
