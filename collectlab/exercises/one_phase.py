@@ -115,7 +115,7 @@ mesh_all_reduce = KernelExercise(
         KernelMistake(
             "not one phase",
             lambda finding: finding.kind == "fewer",
-            "the sum is right, but not in one phase: a rank gets less than the array of each of its peers.",
+            "the sum is right, but a rank gets less than the array of each of its peers: that is not one phase.",
         ),
         KernelMistake(
             "no such rank",

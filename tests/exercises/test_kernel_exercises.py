@@ -166,6 +166,10 @@ def twice_the_bytes(ctx, x):
     return right(ctx, x)
 
 
+def reads_twice_on_many(ctx, x):
+    return right(ctx, x) if ctx.nranks < 3 else twice_the_bytes(ctx, x)
+
+
 SEEN = []
 
 
@@ -280,6 +284,7 @@ WRONG = [
     (changes_x, "input", f"{TWO}the result is right, but x is changed"),
     (returns_the_window, "view", "in two calls on the same windows, on 2 ranks with 6 elements, a result changes"),
     (twice_the_bytes, "bytes", "rank 0 gets 96 bytes from its peers; 48 are enough"),
+    (reads_twice_on_many, "bytes", "right on 2 ranks, but on 3 ranks with 6 elements too many bytes are moved."),
     (by_a_global, "silent", "the result is right, but nothing was moved through a window"),
     (counts_in_globals, "deadlock", "\n(calls and seen: simulated ranks run in one process, and share its globals.)"),
     (by_the_kernel, "borrowed", "a kernel of collectlab made it"),
