@@ -137,9 +137,10 @@ class Played(supervisor.Supervisor):
             self.submitted.append(of)
             going = self.run
             self._do_run(id=of, path="/nowhere", sources={}, search=[], trace=True, timeout=TIMEOUTS[of])
-            if self.run == going and of not in [run["id"] for run in self.queue]:
-                assert self.deaths and not going, "a run behind one that goes on ends with it"
-                self.crossed.append(of)
+            taken = self.run != going or of in [run["id"] for run in self.queue]
+            self.crossed += [] if taken else [of]
+            for_others = bool(self.deaths and not going and not self.leaving)
+            assert taken != for_others, "a run goes to other ranks where these are about to end, and none goes on there"
         elif what == "signs in":
             self._heard(self.homes[of], of, "rank", {"op": "rank", "host": "here"})
         elif what == "is ready":

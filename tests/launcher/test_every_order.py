@@ -97,6 +97,7 @@ def test_no_order_hides_what_happened_or_makes_it_wait_for_ever(play, clock):
                 assert (ended and ended.value["status"]) == ("timeout" if run and run["timeout"] else None)
             else:
                 assert ended.value["cause"]["kind"] == "slow start"
+                assert supervisor.time.now <= played.since + played.patience
             if ended:
                 check_end(ended.played, ended.value, ended.runs)
         except Exception as error:
