@@ -140,7 +140,7 @@ class Played(supervisor.Supervisor):
             taken = self.run != going or of in [run["id"] for run in self.queue]
             self.crossed += [] if taken else [of]
             for_others = bool(self.deaths and not going and not self.leaving)
-            assert taken != for_others, "a run goes to other ranks where these are about to end, and none goes on there"
+            assert taken != for_others, "a run goes to other ranks where these are about to end and run nothing"
         elif what == "signs in":
             self._heard(self.homes[of], of, "rank", {"op": "rank", "host": "here"})
         elif what == "is ready":
