@@ -52,6 +52,8 @@ def ownership(operation, inputs, results=None, rank_map=None, *, op="sum", step=
 class Ownership(SteppedView):
     """The view that `ownership` returns. Its one setting is `step`, the state that is shown."""
 
+    SHOWS_MORE = True  # every state
+
     def __init__(self, operation, inputs, results, rank_map, op, step):
         self.holdings = Holdings(operation, inputs, results, op)
         self.nranks = self.holdings.nranks

@@ -41,10 +41,11 @@ class View:
     """
 
     WIDTH = 960  # pixels
+    SHOWS_MORE = False  # whether the static picture shows more than the one that can be stepped
 
     def __init__(self, **settings):
         self._settings = self._check(settings)
-        self._drawing = self._widget = None
+        self._drawing = self._widget = self._image = None
         self._inputs, self._buttons = {}, []
         self._setting = False
 
@@ -76,13 +77,14 @@ class View:
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        bundle = {
-            "text/plain": self.text(),
-            "image/png": base64.b64encode(self.png()).decode("ascii"),
-        }
+        bundle = {"text/plain": self.text()}
         try:
             widget = self.widget()
         except ImportError:  # without ipywidgets the picture is shown
+            widget = None
+        shown = None if self._image is None or self.SHOWS_MORE else self._image.value
+        bundle["image/png"] = base64.b64encode(shown or self.png()).decode("ascii")
+        if widget is None:
             return bundle
         bundle["application/vnd.jupyter.widget-view+json"] = {
             "version_major": 2,
@@ -112,7 +114,7 @@ class View:
         """Another view of the same, with settings and a widget of its own."""
         other = copy.copy(self)
         other._settings, other._setting = dict(self._settings), False
-        other._drawing = other._widget = None
+        other._drawing = other._widget = other._image = None
         other._inputs, other._buttons = {}, []
         return other
 

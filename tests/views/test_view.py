@@ -14,6 +14,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from collectlab import kernels, simulate, views
+from collectlab.bench import views as bench
 from collectlab.layout import Partition, RankMap
 from collectlab.views import palette
 from collectlab.views.drawing import Drawing, fitting, width_of
@@ -34,6 +35,17 @@ def test_a_notebook_gets_text_picture_and_widget():
     assert base64.b64decode(data["image/png"]) == view.png() and view.png().startswith(b"\x89PNG")
     assert data[WIDGET]["model_id"] == view.widget().model_id
     assert metadata["image/png"]["alt"] == view.caption()
+    view.close()
+
+
+@pytest.mark.parametrize("name", bench.VIEWS)
+def test_what_a_notebook_keeps_is_the_static_picture_also_where_the_widget_has_drawn_it(name):
+    view = bench.make(name, 3)
+    for step in (0, 1):
+        if "step" in view.settings:
+            view.set(step=step)
+        data, _ = view._repr_mimebundle_()
+        assert base64.b64decode(data["image/png"]) == view.png()
     view.close()
 
 
