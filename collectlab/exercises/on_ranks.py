@@ -4,6 +4,7 @@ import ast
 import contextlib
 import inspect
 import io
+import os
 import re
 import textwrap
 from collections.abc import Callable
@@ -214,6 +215,13 @@ def run_quietly(body, *args, ranks, timeout):
         return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
 
 
+@contextlib.contextmanager
+def unheard():
+    """What is printed meanwhile goes nowhere: no verdict shows it, and a loop that prints for ever fills the disk."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
 def ended_badly(run, where, timeout, called="program"):
     """The verdict on a run that failed or was not done in time, `where` being such as "on 3 ranks"."""
     hangs = run.status == "timeout"
@@ -332,7 +340,8 @@ def _checked(ctx, program, x):
     MPI.COMM_WORLD = ctx.comm
     known.update({name: _Noting(comm, calls) for name, comm in taken.items()})
     try:
-        return program(ctx, x), calls
+        with unheard():
+            return program(ctx, x), calls
     finally:
         MPI.COMM_WORLD = world
         known.update(taken)

@@ -241,7 +241,13 @@ def spins_and_swallows(ctx, x):
             pass
 
 
+def prints_for_ever(ctx, x):
+    while True:
+        print("still here")
+
+
 def dies(ctx, x):
+    print("goodbye", flush=True)
     os._exit(3)
 
 
@@ -307,9 +313,10 @@ def test_a_wrong_kernel_is_told_what_is_wrong(program, mistake, said, capsys):
     assert not verdict and said in verdict.text and verdict.mistake == mistake, verdict.text
     assert capsys.readouterr() == ("", "")
     assert "on_kernels.py" not in verdict.text and " at 0x" not in verdict.text
+    assert "printed last" not in verdict.text and "case reached" not in verdict.text
 
 
-@pytest.mark.parametrize("program", (spins, spins_and_swallows, notifies_for_ever))
+@pytest.mark.parametrize("program", (spins, prints_for_ever, spins_and_swallows, notifies_for_ever))
 def test_a_program_that_never_ends_is_ended(program):
     verdict = dataclasses.replace(SAMPLE, timeout=5)(program)  # a busy machine takes a while to get there
     assert verdict.mistake == "hangs"
