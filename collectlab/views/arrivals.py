@@ -255,7 +255,8 @@ class Arrivals(SteppedView):
         face = palette.tint(rank) if e.kind == NOTIFY else palette.PAPER
         drawing.box(x, y, w, h, face, palette.INK, line, layer=2)
         asked = f" ≥{e.at_least}" if e.kind == WAIT else ""
-        words = [f"{'→' if e.kind == NOTIFY else '←'} {e.peer}", f"{e.peer}"]
+        arrow = "→" if e.kind == NOTIFY else "←"
+        words = [f"{arrow} {e.peer}", f"{arrow}{e.peer}"]
         drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", align="center")
         words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"r{e.row}{asked.strip()}", f"r{e.row}"]
         drawing.label(x + w / 2, y + 21, fitting(words, w - 3, 7), 7, align="center")

@@ -81,7 +81,8 @@ class KernelPicture:
             self.drawing.label(_M, y + 12, fitting([title], self.room, 9, "bold"), 9, "bold")
             y += 24
             for row in rows:
-                texts = [f"{row.label}  {row.start}:{row.stop}"] * (row is not _LAST) + [row.label]
+                texts = [f"{row.label}  {row.start}:{row.stop}", row.label]
+                texts = texts if row is not _LAST else [row.label, "last chunk", "last"]
                 self.drawing.label(_M, y + self.tall / 2 - 2, fitting(texts, self.label - 6, 8), 8)
                 for at, group in enumerate(self.groups):
                     self._cell(name, row, group, tags, x + at * w, y, w - 4, self.tall - 4)
@@ -311,7 +312,8 @@ class KernelPicture:
         for line, (name, *numbers) in enumerate(self.view.bytes(int)):
             sums = line >= n
             name = name.replace("from ", "") if label <= _SHORT_LABEL else name.replace("ranks ", "")
-            self.drawing.label(x, y + tall / 2, fitting([name], label - 4, 8), 8, "bold" if sums else "normal")
+            names = [name, name.removeprefix("ranks ")]
+            self.drawing.label(x, y + tall / 2, fitting(names, label - 4, 8), 8, "bold" if sums else "normal")
             for at, number in enumerate(numbers):
                 own = not sums and line == at and len(self.groups[at]) == 1
                 fresh = self.step > 0 and not sums and now[at][line] > 0

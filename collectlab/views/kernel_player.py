@@ -229,7 +229,8 @@ class KernelPlayer(SteppedView):
         if any("–" in row.label for _, rows in self.states.blocks for row in rows):
             notes.append("Aggregated: some rows stand for several chunks.")
         if self.states.moved(self._step).trace():
-            notes.append("Bytes from a rank's own memory, in brackets in the picture, are in no sum.")
+            where = "in the numbers of its column" if group > 1 else "in brackets in the picture"
+            notes.append(f"Bytes from a rank's own memory, {where}, are in no sum.")
         if self.states.in_step:
             return [*notes, IN_STEP + ALIKE * (self.status == "done")]
         return [*notes, IN_ORDER + (MANY if self.states.races is None else RACE + REAL * self.real)]

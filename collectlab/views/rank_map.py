@@ -259,6 +259,7 @@ def _block(drawing, x, y, wide, tall, rank):
 def _device(drawing, x, y, tall, wide, lines, weight, align):
     """The name of a device, after that of its host if there are several; too long a name loses its beginning."""
     for row, text in enumerate(lines):
+        weight = weight if width_of(text, 9, weight) <= wide else "normal"  # the name says more than its weight
         cut = next((at for at in range(len(text)) if width_of("…" * (at > 0) + text[at:], 9, weight) <= wide), None)
         if cut is not None:
             middle = y + tall / 2 + 14 * (row - (len(lines) - 1) / 2)

@@ -133,6 +133,14 @@ def test_a_rank_that_waits_while_others_act_is_seen():
         assert drawn.count("waits for 2") + drawn.count("waits") == waits
 
 
+def test_whether_a_rank_notifies_or_waits_is_seen_at_sixteen_ranks_too():
+    run = cl.simulate(by_hand, 1, ranks=16)
+    view = views.arrivals(run, step=15 * 13)
+    drawn = [text for text in labels(view) if text[:1] in "→←" and "  " not in text]
+    last = [f"{'→' if e.kind == NOTIFY else '←'}{e.peer}" for e in view.steps[: 15 * 13]]
+    assert sorted(text.replace(" ", "") for text in drawn) == sorted(last[-len(drawn) :]) and len(drawn) > 20
+
+
 def test_long_runs_say_what_is_left_out():
     view = views.arrivals(cl.simulate(by_hand, 12, ranks=3), step=40)
     drawn = labels(view)
