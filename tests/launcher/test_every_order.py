@@ -55,8 +55,9 @@ def check_end(played, value, runs):
             later = {("loses its guard", "launcher is killed"), ("loses its guard", "keeper is killed")}
             assert kind == kinds[0] or tuple(whats) in later | {("is terminated", "launcher exits")}
             if told and kind == kinds[0]:
-                by_mpi = whats[0] == "loses its guard" and whats[1:] in (["is terminated"], ["exits"])
-                assert blamed in ({1}, own) and not (by_mpi and blamed != {1})
+                guard_first = whats[0] == "loses its guard"
+                by_mpi = whats[1:] in ([["is terminated"], ["exits"]] if guard_first else [["loses its guard"]])
+                assert blamed == {1} if by_mpi else blamed in ({1}, own)
                 assert blamed == own or whats[1:] != ["is killed"]
         assert blamed <= {of for what, of in played.deaths if of is not None}
         assert not told or told[0]["cause"]["kind"] == kind
