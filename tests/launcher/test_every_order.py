@@ -47,13 +47,15 @@ def check_end(played, value, runs):
         if whats[0] == "is orphaned" or whats[1:] == ["is orphaned"]:
             pass  # its daemon may have been ended by what ended the other
         elif whats[0].startswith("launcher"):
-            assert kind == "launcher exit" or whats[1] in ("is killed", "raises", "keeper is killed")
-            assert blamed <= (own if whats[1:] in (["is killed"], ["raises"]) else set())
+            others = whats[1:] in (["is killed"], ["raises"])
+            assert kind == "launcher exit" or others or whats == ["launcher exits", "keeper is killed"]
+            assert blamed <= (own if others else set())
         elif whats[0] == "keeper is killed":
             assert whats[1:] or blamed == {1} or not (told and ready)
         else:
             later = {("loses its guard", "launcher is killed"), ("loses its guard", "keeper is killed")}
-            assert kind == kinds[0] or tuple(whats) in later | {("is terminated", "launcher exits")}
+            starting = not ready and whats == ["is terminated", "launcher exits"]  # nobody else terminates one then
+            assert kind == kinds[1] if starting else kind == kinds[0] or tuple(whats) in later
             if told and kind == kinds[0]:
                 guard_first = whats[0] == "loses its guard"
                 by_mpi = whats[1:] in ([["is terminated"], ["exits"]] if guard_first else [["loses its guard"]])
