@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -332,8 +333,7 @@ def _fit_for_mpi(name, buffers, nranks):
 
 def _checked(ctx, program, x):
     """What the program returns on this rank, and the Calls that it made, on whatever communicator."""
-    from mpi4py import MPI
-
+    MPI = sys.modules["mpi4py.MPI"]  # which every rank has, and no notebook
     calls, known = [], getattr(program, "__globals__", {})
     taken = {name: value for name, value in known.items() if isinstance(value, MPI.Comm)}
     world, ctx.comm = MPI.COMM_WORLD, _Noting(ctx.comm, calls)
