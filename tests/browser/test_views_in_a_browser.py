@@ -153,7 +153,7 @@ def test_stepping_with_the_mouse(shown, expect, name):
 
 def test_stepping_in_haste(shown, expect):
     it = shown("kernel_player")
-    for label, presses, n in (("Step", 9, 9), ("Back", 4, -4), ("Step", 3, 3)):
+    for label, presses, n in (("Step", 8, 8), ("Back", 4, -4), ("Step", 6, 6)):  # to a state not seen on the way
         it.button(label).click(click_count=presses)
         it.view.step(n)
     it.agrees(expect)
