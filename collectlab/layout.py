@@ -111,7 +111,7 @@ class Partition:
 
     def slice(self, rank):
         """The slice of the vector that the rank holds, padding included; empty where its count is zero."""
-        if not 0 <= operator.index(rank) < self.nranks:
+        if not 0 <= operator.index(rank) < len(self.counts):
             raise IndexError(f"slice(rank={rank}): ranks are 0 to {self.nranks - 1}")
         return self._slices[rank]
 

@@ -82,13 +82,14 @@ class _Windows(Fabric):
 
     def generation(self, rank, name, rows):
         """How often this rank has asked for signals of this name, this time included."""
-        if self._rows.get(name) != rows:
+        made = self._generations.get(name, 0) + 1
+        if made == 1 or self._rows[name] != rows:
             began = time.monotonic()
             self.keep_rows(rank, name, rows)
             self._together(rank, ("signals", name, (rows,), None))
             self._cells[name] = self._allocate(rank, (rows, self.nranks, _LINE), np.dtype(np.int64), 0)
             self.asked.append((began, time.monotonic()))
-        made = self._generations[name] = self._generations.get(name, 0) + 1
+        self._generations[name] = made
         return made
 
     def _together(self, rank, wanted):

@@ -21,8 +21,9 @@ def all_reduce(ctx, x, op="sum"):
     ctx.barrier(signals, 0)  # every input lies in its window
 
     y, mine = ctx.xp.empty(x.size, x.dtype), chunks.slice(ctx.rank)
-    reduce(ctx, data, mine, op, out=y[mine])
-    result.store(y[mine], mine)
+    total = y[mine]
+    reduce(ctx, data, mine, op, out=total)
+    result.store(total, mine)
     ctx.barrier(signals, 1)  # every chunk is reduced
 
     for owner in range(ctx.nranks):
