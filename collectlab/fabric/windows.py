@@ -317,7 +317,7 @@ class Fabric:
 
     def signals(self, rank, name, rows):
         """The Signals of `rank` with that name, in their next generation."""
-        if type(rows) is not int and not isinstance(rows, _WHOLE_NUMBER) or rows < 0:
+        if not isinstance(rows, _WHOLE_NUMBER) or rows < 0:
             raise ValueError(f'rank {rank}: signals("{name}", rows={rows!r}): a whole number is accepted')
         return Signals(self, rank, name, rows, self.generation(rank, name, rows))
 
