@@ -132,9 +132,19 @@ def test_submitting_does_not_wait_for_another_threads_run():
         waits.join()
 
 
+ONE_WAITS = """
+import os
+if "2" in map(os.environ.get, ("PMI_RANK", "OMPI_COMM_WORLD_RANK")):
+    open({gate!r})
+"""
+
+
 @pytest.mark.parametrize("act", ["interrupt", "stop"])
-def test_while_starting(act, mark, each_site):
+def test_while_starting(act, mark, each_site, tmp_path, monkeypatch):
     raised = []
+    os.mkfifo(tmp_path / "gate")  # which nobody opens: two ranks wait in MPI_Init for the third
+    (tmp_path / "sitecustomize.py").write_text(ONE_WAITS.format(gate=str(tmp_path / "gate")))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def start():
         try:
