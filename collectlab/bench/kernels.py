@@ -36,7 +36,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 def rows(sizes=SIZES, nranks=NRANKS, rounds=None):
     """The rows of the goals, at each rank count; the medians behind them go to the standard error stream.
 
-    `rounds` is how many are measured of each size; None: 41 of small ones, 7 of the largest. On a busy machine
+    `rounds` is how many are measured of each size; None: 401 of small ones, 7 of the largest. On a busy machine
     they are fewer: once a size has taken its seconds, 3 are enough.
     """
     found = []
@@ -130,7 +130,8 @@ def measure(nranks, sizes, rounds=None):
 
 
 def _rounds(size):
-    return 41 if size < MIB else 21 if size < 16 * MIB else 7
+    """So many that also the shortest calls are measured for half a second: a core needs some of it to be awake."""
+    return 401 if size < 64 * KIB else 41 if size < MIB else 21 if size < 16 * MIB else 7
 
 
 def _medians(of_ranks, batch):

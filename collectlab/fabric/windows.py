@@ -77,8 +77,8 @@ class Window:
         return views
 
     def _place(self, peer, at, call):
-        """The peer, the flat indices of `at`, and the part there twice: to read from, None where it has to be
-        fetched, and to write into, None where `memory.store` has to.
+        """The peer, the flat indices of `at`, the shape of the part there, and that part twice: to read from, None
+        where it has to be fetched, and to write into, None where `memory.store` has to.
 
         The places of slices are found once and kept, by their ends and by the very slice: a kernel asks for the
         same ones at each call.
@@ -102,10 +102,11 @@ class Window:
     def _find(self, peer, at, call):
         peer = self._peer(peer, at, call)
         elements = self._elements(at, call)
+        shape = np.shape(self.local[at])
         if not self._memory.shared:
-            return peer, elements, None, None
+            return peer, elements, shape, None, None
         part = self._memory.parts[peer][at] if type(at) is slice else None  # else it may be a number, not a place
-        return peer, elements, self._memory.view(peer, at, elements), part
+        return peer, elements, shape, self._memory.view(peer, at, elements), part
 
     def _peer(self, peer, at, call):
         if not isinstance(peer, _WHOLE_NUMBER) or not 0 <= peer < self._fabric.nranks:
@@ -117,14 +118,14 @@ class Window:
 
     def _load(self, peer, at, out, call):
         fabric = self._fabric
-        peer, elements, found, _ = self._place(peer, at, call)
+        peer, elements, shape, found, _ = self._place(peer, at, call)
         if told := fabric.told_of_steps:
             fabric.pause(self.rank)
         if found is None:
             found = self._memory.view(peer, at, elements)
         if out is not None:
-            if getattr(out, "dtype", None) is not self.dtype or out.shape != found.shape:
-                self._fits(found, out, at, call, "out")
+            if getattr(out, "dtype", None) is not self.dtype or out.shape != shape:
+                self._fits(shape, out, at, call, "out")
             value = out
             value[...] = found if self._xp is np else self._xp.asarray(found)
         elif self._xp is not np:
@@ -137,10 +138,9 @@ class Window:
 
     def _store(self, peer, value, at, call, is_there=False):
         fabric = self._fabric
-        peer, elements, found, part = self._place(peer, at, call)
-        place = self.local[at] if found is None else found
-        if getattr(value, "dtype", None) is not self.dtype or value.shape != place.shape:
-            self._fits(place, value, at, call, "value")
+        peer, elements, shape, _, part = self._place(peer, at, call)
+        if getattr(value, "dtype", None) is not self.dtype or value.shape != shape:
+            self._fits(shape, value, at, call, "value")
         if self._xp is not np and hasattr(value, "get"):  # it lies on a GPU
             value = value.get()
         if told := fabric.told_of_steps:
@@ -154,14 +154,14 @@ class Window:
         if told and fabric.events is not None:
             fabric.note(STORE, self.rank, peer, self.name, elements, len(elements) * self.dtype.itemsize)
 
-    def _fits(self, place, value, at, call, argument):
+    def _fits(self, shape, value, at, call, argument):
         dtype = getattr(value, "dtype", None)
-        shape = np.shape(value) if dtype is None else value.shape
-        if shape != place.shape or not self._takes(value, dtype):
+        given = np.shape(value) if dtype is None else value.shape
+        if given != shape or not self._takes(value, dtype):
             spelled, what = ("value", "value") if argument == "value" else ("out=...", "array to load into")
             raise ValueError(
                 f'{self._fabric.who(self.rank)}: window "{self.name}".{call}({spelled}, at={_spell(at)}): the slice '
-                f"holds {place.shape} of {self.dtype}, the {what} is {shape} of {dtype or np.asarray(value).dtype}"
+                f"holds {shape} of {self.dtype}, the {what} is {given} of {dtype or np.asarray(value).dtype}"
             )
 
     def _takes(self, value, dtype):
@@ -193,7 +193,7 @@ class _Storing:
 
     def __enter__(self):
         window, at = self.window, self.at
-        _, _, _, part = window._place(window.rank, at, "storing")
+        *_, part = window._place(window.rank, at, "storing")
         if type(at) is not slice:  # an array, also where it is one element
             at = (*at, ...) if isinstance(at, tuple) else (at, ...)
         self.part = window.local[at] if part is None else part[()]

@@ -22,7 +22,7 @@ def all_to_all(ctx, x):
     data = ctx.window("direct.data", x.size, x.dtype)
     signals = ctx.signals("direct", rows=2)
 
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     ctx.barrier(signals, 0)  # every block lies in its window
     y = ctx.xp.empty(x.size, x.dtype)
     mine = slice(ctx.rank * block, (ctx.rank + 1) * block)

@@ -27,7 +27,7 @@ def all_reduce(ctx, x, op="sum", discipline="rising_generation"):
     before_store, stored, have_read = DISCIPLINES[discipline](ctx)
 
     before_store()
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     stored()  # every input lies in its window
     total = data.remote_load(0)
     for peer in range(1, ctx.nranks):

@@ -13,7 +13,7 @@ def all_reduce(ctx, x, op="sum"):
     data = ctx.window("mesh.data", x.size, x.dtype)
     signals = ctx.signals("mesh", rows=2)
 
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     ctx.barrier(signals, 0)  # every input lies in its window
 
     y = ctx.xp.empty(x.size, x.dtype)

@@ -25,7 +25,7 @@ def all_reduce(ctx, x, op="sum"):
     signals = ctx.signals("rabenseifner", rows=2 * fold.steps + 2)
     work = ctx.window(f"rabenseifner.{signals.generation % 2}", x.size, x.dtype)
 
-    work.store(x.reshape(-1))
+    work.store(x.ravel())
     if member is None:
         signals.notify(twin, 0)
         signals.wait(twin, 2 * fold.steps + 1, signals.generation)

@@ -22,7 +22,7 @@ def all_reduce(ctx, x, op="sum"):
     work = ctx.window("ring.work", x.size, x.dtype)
     rounds = ctx.signals("ring.all_reduce", rows=2 * ctx.nranks - 1)
 
-    work.store(x.reshape(-1))
+    work.store(x.ravel())
     _reduce(ctx, work, rounds, chunks, op)
     _hand_on(ctx, work, rounds, chunks, first=ctx.nranks - 1)
     y = work.load()
@@ -36,7 +36,7 @@ def reduce_scatter(ctx, x, op="sum"):
     work = ctx.window("ring.scatter", x.size, x.dtype)
     rounds = ctx.signals("ring.reduce_scatter", rows=ctx.nranks)
 
-    work.store(x.reshape(-1))
+    work.store(x.ravel())
     _reduce(ctx, work, rounds, chunks, op)
     y = work.load(chunks.slice(ctx.rank))
     _wait_for_reader(ctx, rounds)
@@ -49,7 +49,7 @@ def all_gather(ctx, x):
     work = ctx.window("ring.gather", x.size * ctx.nranks, x.dtype)
     rounds = ctx.signals("ring.all_gather", rows=ctx.nranks)
 
-    work.store(x.reshape(-1), chunks.slice(ctx.rank))
+    work.store(x.ravel(), chunks.slice(ctx.rank))
     _hand_on(ctx, work, rounds, chunks, first=0)
     y = work.load()
     _wait_for_reader(ctx, rounds)

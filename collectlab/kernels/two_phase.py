@@ -17,7 +17,7 @@ def all_reduce(ctx, x, op="sum"):
     result = ctx.window("two_phase.result", x.size, x.dtype)
     signals = ctx.signals("two_phase.all_reduce", rows=2)
 
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     ctx.barrier(signals, 0)  # every input lies in its window
 
     y, mine = ctx.xp.empty(x.size, x.dtype), chunks.slice(ctx.rank)
@@ -62,7 +62,7 @@ def reduce_scatter(ctx, x, op="sum"):
     data = ctx.window("two_phase.scatter", x.size, x.dtype)
     signals = ctx.signals("two_phase.reduce_scatter", rows=2)
 
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     ctx.barrier(signals, 0)  # every input lies in its window
     y = ctx.xp.empty(mine.stop - mine.start, x.dtype)
     reduce(ctx, data, mine, op, out=y)
@@ -75,7 +75,7 @@ def all_gather(ctx, x):
     data = ctx.window("two_phase.gather", x.size, x.dtype)
     signals = ctx.signals("two_phase.all_gather", rows=2)
 
-    data.store(x.reshape(-1))
+    data.store(x.ravel())
     ctx.barrier(signals, 0)  # every contribution lies in its window
     y = ctx.xp.empty(x.size * ctx.nranks, x.dtype)
     for peer in range(ctx.nranks):
