@@ -67,11 +67,11 @@ class Window:
         return self._load(peer, at, None, "remote_view")
 
     def remote_views(self, at=WHOLE):
-        """The `remote_view` of every rank's part, in rank order: a list."""
+        """The `remote_view` of every rank's part, in rank order: a tuple."""
         known = self._of_all.get(id(at))
         if known and not self._fabric.told_of_steps:
             return known[0]
-        views = [self.remote_view(peer, at) for peer in range(self._fabric.nranks)]
+        views = tuple(self.remote_view(peer, at) for peer in range(self._fabric.nranks))
         if type(at) is slice and self._memory.shared and self._xp is np and len(self._of_all) < _MOST_SLICES:
             self._of_all[id(at)] = views, at  # kept, so that no other slice gets its id
         return views
