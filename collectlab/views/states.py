@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -89,7 +89,7 @@ class States:
         self.theirs = [[] for _ in range(self.nranks)]  # of each rank: the places of its events
         for place, event in enumerate(self.events):
             self.theirs[event.rank].append(place)
-        self.program = lambda: _call(run)  # and its arguments; NotKnown where they are not to be had
+        self.program = partial(_call, run)  # and its arguments; NotKnown where they are not to be had
         try:
             found, self.unknown = contributions(trace, *self.program()) if self.events else None, ""
         except NotKnown as error:
@@ -162,16 +162,16 @@ class States:
                         by = tuple(max(n, r == e.rank) for r, n in enumerate(by))
                         self._note(key, self.step_of[place], Holding("written", by))
             return
-        looks = defaultdict(list)
+        changes, looks = self._changes(found.looks), defaultdict(list)
         for look in found.looks:
             looks[look.event].append(look)
-        held, loaded = {}, [{} for _ in range(self.nranks)]
+        held, loaded = _Held(self), [{} for _ in range(self.nranks)]
         for place in (place for places in self.steps for place in places):
             e, step = self.events[place], self.step_of[place]
-            for look in looks[place]:
-                self._see(e, step, look, held)
-                if e.kind == LOAD:
-                    self._load(e, step, look, loaded[e.rank])
+            for name, owner, *change in changes[place]:
+                self._see(name, owner, step, *change, held[name, owner])
+            for look in looks[place] if e.kind == LOAD else ():
+                self._load(e, step, look, loaded[e.rank])
             if e.kind == STORE:
                 for start, stop in loaded[e.rank]:
                     self._note((LOADED, e.rank, start, stop), step, EMPTY)
@@ -181,22 +181,33 @@ class States:
         self.blocks[:0] = [(LOADED, [rows[at] for at in sorted(used)])] * bool(used)
         self._return(found.returned)
 
-    def _see(self, e, step, look, held):
+    def _changes(self, looks):
+        """place of an event -> what is seen to have changed there: (window, owner, elements, shares).
+
+        Found in the order of the trace: what was written without a trace is seen when it is loaded, or when its rank
+        notifies somebody; what another rank has stored there by then may come at a later step.
+        """
+        changes, held = defaultdict(list), _Held(self)
+        for look in looks:
+            if look.window not in self._of:
+                continue
+            array = held[look.window, look.owner]
+            where, stored = np.asarray(look.elements, int), self.events[look.event].kind == STORE
+            new = (where < len(array)) & (stored | (look.shares.max(axis=1) > 0))
+            where, shares = where[new], look.shares[new]
+            differ = (array[where] != shares).any(axis=1)
+            where, shares = where[differ], shares[differ]
+            array[where] = shares
+            if len(where):
+                changes[look.event].append((look.window, look.owner, where, shares))
+        return changes
+
+    def _see(self, window, owner, step, where, shares, held):
         """Bring what is held in line with what lies there."""
-        if look.window not in self._of or not len(look.elements):
-            return
-        size = self._of[look.window][-1].stop
-        array = held.setdefault((look.window, look.owner), np.full((size, self.nranks), _EMPTY, np.int16))
-        where = np.asarray(look.elements)
-        # what was written without a trace is seen when it is loaded, or when its rank notifies somebody
-        new = (where < size) & ((e.kind == STORE) | (look.shares.max(axis=1) > 0))
-        where, shares = where[new], look.shares[new]
-        differ = (array[where] != shares).any(axis=1)
-        where, shares = where[differ], shares[differ]
-        array[where] = shares
-        for row in self.touched(look.window, where):
-            holding = self._summary(array[row.start : row.stop], look.window in self.packets)
-            self._note((look.window, look.owner, row.start, row.stop), step, holding)
+        held[where] = shares
+        for row in self.touched(window, where):
+            holding = self._summary(held[row.start : row.stop], window in self.packets)
+            self._note((window, owner, row.start, row.stop), step, holding)
 
     def _load(self, e, step, look, loaded):
         """Add what a rank loads to what it has loaded since its last store."""
@@ -350,6 +361,18 @@ class States:
     def has_barriers(self):
         """Whether a rank ever leaves a barrier."""
         return bool(self._over[BARRIER])
+
+
+class _Held(dict):
+    """(window, owner) -> the shares of what lies there, int16 (elements, nranks): nothing at first."""
+
+    def __init__(self, states):
+        super().__init__()
+        self.states = states
+
+    def __missing__(self, key):
+        self[key] = np.full((self.states._of[key[0]][-1].stop, self.states.nranks), _EMPTY, np.int16)
+        return self[key]
 
 
 def _ends(elements):

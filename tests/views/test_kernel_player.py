@@ -160,6 +160,28 @@ def test_what_is_pushed_is_moved_and_seen():
     assert {"→ rank 1", "← 2", "← 0", "← 1"} <= {*labels(view)}
 
 
+def test_what_is_pushed_is_not_seen_before_its_step():
+    def late(ctx, x):
+        window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=4)
+        if ctx.rank == 0:  # notifies after the store in the trace, and before it in step
+            signals.wait(2, 0, 1)
+            signals.notify(3, 1)
+        if ctx.rank == 1:
+            for _ in range(4):
+                window.store(x)
+            window.remote_store(0, x)
+        if ctx.rank == 2:
+            signals.notify(0, 0)
+
+    states = player(late, 4).states
+    (pushed,) = (at for at, e in enumerate(states.events) if e.kind == STORE and e.peer == 0)
+    (told,) = (at for at, e in enumerate(states.events) if e.kind == NOTIFY and e.rank == 0)
+    assert pushed < told and states.step_of[told] < states.step_of[pushed]
+    ((name, (row,)),) = states.blocks
+    held = [states.holding(name, row, 0, step).ranks for step in range(len(states.steps) + 1)]
+    assert held == [[1] if step >= states.step_of[pushed] else [] for step in range(len(held))]
+
+
 def test_what_was_loaded_is_forgotten_at_the_next_store():
     def twice(ctx, x):
         return MESH.all_reduce(ctx, MESH.all_reduce(ctx, x))
