@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from collectlab.launcher import objects, report
+from collectlab.launcher import objects, report, rundir
 from collectlab.words import ranks_named
 
 LINES = 5  # of a rank's output, the last ones
@@ -186,7 +186,7 @@ class Watch:
     def _asked(self, ranks):
         """(status, what each rank does) of a run that goes on; None in the place of the ranks when nobody answers."""
         if ranks is None:  # another process runs it: only the logs tell
-            begun = [os.path.exists(self._log(rank)) for rank in range(self.run.nranks)]
+            begun = [os.path.exists(rundir.log(self.run.path, rank)) for rank in range(self.run.nranks)]
             said = {True: RankGlance("running", "running"), False: RankGlance("starting", "starting")}
             return ("running" if any(begun) else "starting"), [said[there] for there in begun]
         answer = ranks._glance()
@@ -222,16 +222,14 @@ class Watch:
         asked = f'"{event.name}" row {event.row}, at least {event.at_least}; it is {count}'
         return f"waiting for rank {event.peer} ({asked})"
 
-    def _log(self, number):
-        return os.path.join(self.run.path, f"log.{number}")
-
     def _printed(self, number):
+        log = rundir.log(self.run.path, number)
         try:
-            size = os.stat(self._log(number)).st_size
+            size = os.stat(log).st_size
             if size != self._sizes[number]:
-                with open(self._log(number), "rb") as log:
-                    log.seek(max(0, size - _TAIL))
-                    self._lines[number] = last_lines(log.read(_TAIL), size <= _TAIL)
+                with open(log, "rb") as file:
+                    file.seek(max(0, size - _TAIL))
+                    self._lines[number] = last_lines(file.read(_TAIL), size <= _TAIL)
                 self._sizes[number] = size
         except OSError:
             pass  # it has not begun, or the directory is gone

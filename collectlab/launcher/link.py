@@ -15,6 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
 _SENDING = 2  # seconds after which a supervisor that takes no message is given up
 _ENDING = 1.0  # seconds after which one is that has said its last word, and does not end
+_LATE = 5.0  # seconds after which one is that should have ended a run, or a start, and has said no word of it
 
 
 class Link:
@@ -22,7 +23,9 @@ class Link:
 
     def __init__(self, environment):
         self.tag, self.started = environment[sweep.TAG], time.time()
-        self._owner, self._is_cut = os.getpid(), False
+        self._owner = os.getpid()
+        self._due = None  # when it has said its last word at the latest, by the monotonic clock
+        self.is_mute, self.unwanted = False, set()  # whether it has not answered; runs that are to end with it
         self._sending = threading.Lock()
         self._complaints = os.memfd_create("collectlab-supervisor", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair()
@@ -44,28 +47,36 @@ class Link:
         os.close(self._complaints)
 
     def tell(self, **message):
-        """Send a message; a supervisor that does not take it is killed, and the listener finds that."""
+        """Send a message; a supervisor that does not take it is killed."""
         with self._sending:
             try:
                 self._channel.send(**message)
+            except BlockingIOError:
+                self.give_up()
             except OSError:
-                if not self._is_cut:
-                    self.give_up()
+                pass  # it is gone, as the listener hears
 
     def cut(self):
         """Hang up, at once: the supervisor ends everything, as if the notebook had gone."""
-        self._is_cut = True
         if os.getpid() == self._owner:  # the socket is shared with whatever this process has forked
             try:
                 self._channel.sock.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
 
+    def expect(self, seconds):
+        """It is to end what it does by itself, after so many seconds at the latest, or None: who knows when."""
+        self._due = None if seconds is None else time.monotonic() + seconds + _LATE
+
     def messages(self):
-        """What the supervisor says, until it is gone."""
+        """What the supervisor says, until it is gone, or has not ended by itself what it was to end."""
         try:
-            while (batch := self._channel.read()) is not None:
+            while self._channel.has_more(self._due and max(0.0, self._due - time.monotonic())):
+                if (batch := self._channel.read()) is None:
+                    break
                 yield from batch
+            else:
+                self.is_mute = True
         except Broken as error:
             os.write(self._complaints, f"{error}\n".encode())
         self.cut()
@@ -76,10 +87,11 @@ class Link:
 
     def hurry(self):
         """It has said its last word, and may take some time to write that down."""
-        self._channel.sock.settimeout(_ENDING)
+        self._due = time.monotonic() + _ENDING
 
     def give_up(self):
         """Kill it, and hear no more of it than it has said."""
+        self.is_mute = True
         self.process.kill()
         try:
             self._channel.sock.shutdown(socket.SHUT_RDWR)

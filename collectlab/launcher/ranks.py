@@ -122,12 +122,14 @@ class Ranks:
                     "launcher": os.path.basename(self._command[0]),
                 }  # fmt: skip
                 environment = sites.environment(self.site, {sweep.TAG: tag})
+                patience = _patience()
                 try:
                     new = link.Link(environment)
+                    new.expect(None if self.site.queue else patience)
                     new.tell(
                         op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
                         path=_search_path(self.site), site=site,
-                        cure=self.site.cure, device=self.device, names=self.names, tag=tag, patience=_patience(),
+                        cure=self.site.cure, device=self.device, names=self.names, tag=tag, patience=patience,
                         notebook=os.getpid(), queue=queue, hints=self.site.hints,
                         other_hosts={"address": self._address, "key": key} if key else None,
                     )  # fmt: skip
@@ -153,6 +155,7 @@ class Ranks:
         if there is None:
             return
         try:
+            there.unwanted.update(self._runs)
             there.tell(op=op)
             if not self._wait_for(lambda: self._link is not there or self._calm > calm, _BOUND):
                 there.give_up()
@@ -280,6 +283,7 @@ class Ranks:
                 return  # a start that was interrupted
             if op == "ready":
                 self.places, self.note = message["places"], None
+                there.expect(next((found.spec["timeout"] for found in self._runs.values()), None))
             elif op == "done":
                 found = self._runs.pop(message.pop("id"), None)
                 if found is not None:
@@ -309,10 +313,13 @@ class Ranks:
                     patience = 3.0 if there.has_ended() else 1.0  # one that the kernel holds back is among them
                     left = sweep.kill(there.tag, within=patience, since=there.started, leaves=self._leaves)
                     cause = {"kind": "supervisor gone", "left": left, "output": there.complaints()}
+                    cause["mute"] = there.is_mute
                     cause["kept"] = jobs.withdraw(self._cancel)
                     last = {"value": ended_by(cause, self.nranks), "runs": {}}
                 self._last = last["value"]
-                unheard = [] if not killed and self.places else [key for key in self._runs if key not in last["runs"]]
+                all_end = not self.places or (killed and self._may_have_begun(there))
+                ending = self._runs if all_end else there.unwanted
+                unheard = [key for key in self._runs if key in ending and key not in last["runs"]]
                 ends = last["runs"] | _written([self._runs[key].path for key in unheard], self._last)
                 for key, found in self._runs.items():
                     if key in ends:
@@ -332,6 +339,13 @@ class Ranks:
                     except Exception:
                         found._end(ended_by({"kind": "not started"}, self.nranks, "not started"))
                 self._ring()
+
+    def _may_have_begun(self, there):
+        """Whether a rank has begun a run, or may have, before the supervisor was killed, and all ranks with it."""
+        if self._address or there.is_mute or there.complaints():  # of other hosts, who knows; a fault may come again
+            return True
+        logs = (rundir.log(found.path, rank) for found in self._runs.values() for rank in range(self.nranks))
+        return any(map(os.path.exists, logs))
 
     def _look(self, found):
         """Where the ranks of a run are that goes on, or None."""

@@ -271,7 +271,9 @@ def _afterwards(cause, spec, first):
 
 def _fallen(cause):
     failed = "Traceback (most recent call last)" in cause.get("output", "")
-    return "failed: a fault of collectlab, please report it" if failed else "was killed"
+    if failed:
+        return "failed: a fault of collectlab, please report it"
+    return "did not answer" if cause.get("mute") else "was killed"
 
 
 _TOLD_WITH_OUTPUT = ("launcher exit", "slow start", "supervisor gone", "no start", "refused")

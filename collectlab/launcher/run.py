@@ -191,7 +191,7 @@ class Run:
         if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < self.nranks:
             raise IndexError(f"log({rank!r}): {self!r} has ranks 0 to {self.nranks - 1}")
         try:
-            with open(os.path.join(self.path, f"log.{rank:d}"), errors="replace", newline="") as f:
+            with open(rundir.log(self.path, rank), errors="replace", newline="") as f:
                 return f.read()
         except FileNotFoundError:
             return ""

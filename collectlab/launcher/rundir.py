@@ -221,10 +221,15 @@ def end(path, value):
     return held or value
 
 
+def log(path, rank):
+    """The file of what `rank` printed in the run at `path`."""
+    return os.path.join(path, f"log.{rank:d}")
+
+
 def tail(path, rank, lines=3):
     """The last lines that `rank` printed in the run at `path`."""
     try:
-        with open(os.path.join(path, f"log.{rank}"), "rb") as f:
+        with open(log(path, rank), "rb") as f:
             f.seek(max(0, os.fstat(f.fileno()).st_size - (1 << 12)))
             return f.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:

@@ -39,10 +39,10 @@ class Channel:
         self.sock.sendall(data)
 
     def has_more(self, seconds=0):
-        """Whether there is something to read, or the end, within so many seconds."""
+        """Whether there is something to read, or the end, within so many seconds (None: as long as it takes)."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
-        return bool(poll.poll(1000 * seconds))
+        return bool(poll.poll(None if seconds is None else 1000 * seconds))
 
     def read(self):
         """The messages that one recv completes, maybe none; None when the peer is gone."""

@@ -259,8 +259,39 @@ def test_a_supervisor_that_does_not_answer_is_given_up(mark):
         (supervisor,) = mark.pids("supervisor")
         os.kill(supervisor, signal.SIGSTOP)
         assert seconds(ranks.interrupt) < 5.5
-        assert run.status == "failed" and "supervisor of the ranks was killed" in run.report()
+        assert run.status == "failed" and "supervisor of the ranks did not answer" in run.report()
         mark.gone()
+
+
+def stops_its_supervisor(ctx):
+    pid = os.getpid()
+    for _ in range(3):  # its guard, their launcher, the supervisor
+        pid = parent_of(pid)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(600)
+
+
+def test_a_run_whose_supervisor_is_stopped_ends_soon_after_its_timeout(mark, monkeypatch):
+    monkeypatch.setattr(link, "_LATE", 0.5)
+    run = cl.run(stops_its_supervisor, ranks=1, device="cpu", timeout=1)
+    assert run.status == "failed" and "supervisor of the ranks did not answer" in run.report()
+    mark.gone()
+
+
+@pytest.mark.parametrize("then", ["", "stop"])
+def test_a_run_that_comes_as_the_supervisor_is_killed_goes_to_new_ranks_if_still_wanted(then, mark):
+    """The supervisor is dead, and nobody here has heard of it: its socket still takes the message."""
+    with cl.launch(2, device="cpu") as ranks:
+        there = ranks._link
+        os.kill(there.process.pid, signal.SIGSTOP)
+        run = ranks.submit(fine)  # which the socket keeps
+        if then:
+            there.unwanted.update(ranks._runs)  # as a stop does that comes at the same moment
+        os.kill(there.process.pid, signal.SIGKILL)
+        run.wait(20)
+        assert run.results == ([None, None] if then else [1, 1]), run.report()
+        assert not then or "the supervisor of the ranks was killed" in run.report()
+    mark.gone()
 
 
 def test_a_file_system_that_does_not_answer_holds_up_no_interrupt(mark, each_site):

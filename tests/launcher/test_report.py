@@ -247,6 +247,11 @@ def test_a_supervisor_that_failed_is_not_called_killed():
     assert "KeyError: 'op'" in said and "was killed" not in said
 
 
+def test_a_supervisor_that_did_not_answer_is_not_said_to_have_been_killed_by_others():
+    said = told([{"state": "stopped"}], kind="supervisor gone", mute=True)
+    assert "the supervisor of the ranks did not answer" in said.splitlines()[0] and "was killed" not in said
+
+
 def test_what_a_program_says_does_not_command_the_terminal():
     painted = "\x1b[2Jno \x1b]0;title\x07luck\x9b1m\r\tat\ball\nmore"
     lines = told([raised(message=painted) | {"tail": ["\x1b[31mred"]}], output="\x1b[1mbold").splitlines()
