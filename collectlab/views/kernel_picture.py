@@ -12,6 +12,7 @@ MOST_DIGITS = 4  # ranks up to which a mark has its rank's number in it
 MOST_DRAWN = 28  # rows of windows; above, of what was loaded only the last is drawn
 
 _M, _TOP, _LABEL, _SHORT_LABEL, _PANEL, _NARROW, _LANE = 14, 150, 92, 70, 300, 62, 34  # pixels
+_PANEL_TOP, _BOX, _BOXES = 92, 72, 6
 _NARROW_PICTURE = 800  # pixels; up to there the signals stand below the windows
 TITLES = {LOADED: "loaded since its last store (added up)", RETURNED: "returned by the program"}
 
@@ -30,9 +31,10 @@ class KernelPicture:
             self.blocks = [(LOADED, [_LAST]), *self.blocks[1:]]
         self.signs = {}  # (window, row, rank) -> the middle, top and foot of its cell's sign, if it has one
         self.beside = self.nranks <= BESIDE and self.wide
+        self.across = 2 if self.beside else _BOXES if self.wide else 3
         self.label, self.room = _LABEL if self.wide else _SHORT_LABEL, room - (_PANEL + 18) * self.beside
         self.column = w = (self.room - self.label) / n
-        self.tall = 36 if count <= 14 and w >= 96 else 26 if count <= 18 else 22 if self.nranks <= BESIDE else 17
+        self.tall = 32 if count <= 14 and w >= 96 else 26 if count <= 18 else 22 if self.nranks <= BESIDE else 17
         self.bytes_tall = 20 if n <= 8 else 15
         self.small = 8 if w >= 96 else 7
 
@@ -40,9 +42,10 @@ class KernelPicture:
         """How many pixels `body` takes."""
         left = sum(24 + self.tall * len(rows) for _, rows in self.blocks)
         bytes_rows = len(self.groups) + 1 + bool(self.cards)
-        panel = 38 + 24 * len(self.signals) + 26 + self.bytes_tall * bytes_rows + 26
-        strip = 78 if self.wide else 78 + 72
-        return _TOP + (max(left, panel - 58) if self.beside else left + panel) + strip
+        panel = 38 + 24 * len(self.signals) + 26 + self.bytes_tall * bytes_rows
+        if self.beside:
+            return max(_TOP + left, _PANEL_TOP + panel + 14 + self._strip_height()) + 8
+        return _TOP + left + panel + 26 + self._strip_height()
 
     def notes(self):
         """What has to be known of the picture, and of the race that this step completes: a list of sentences."""
@@ -60,11 +63,13 @@ class KernelPicture:
             for line, text in enumerate([view.nothing(), *view.report]):
                 self.drawing.label(_M, 52 + 16 * line, fitting([text], room, 10), 10)
             return
-        self.drawing.begin(self.height() + 22 + 16 * len(notes) + 8)
-        self.foot(self.body() + 82, notes)
+        height = self.height()
+        self.drawing.begin(height + 22 + 16 * len(notes) + 8)
+        self.body()
+        self.foot(height + 4, notes)
 
     def body(self):
-        """Draw what there is but for the foot; returns where the strip is, the last part of it."""
+        """Draw what there is but for the foot."""
         view, room, w = self.view, self.drawing.width - 2 * _M, self.column
         self.drawing.label(_M, 22, fitting([view.title()], room, 14, "bold"), 14, "bold")
         self.drawing.label(_M, 46, fitting(_ever_shorter(view.caption()), room, 10), 10)
@@ -90,12 +95,12 @@ class KernelPicture:
         self._arrows(did)
         if self.beside:
             width = (_PANEL - _NARROW) / len(self.groups)
-            place = self.drawing.width - _M - _PANEL, 92, _NARROW, width
+            x = self.drawing.width - _M - _PANEL
+            y = self._panel(did, x, _PANEL_TOP, _NARROW, width)
+            self._strip(x, y + 14, _PANEL)
         else:
-            place = _M, y, self.label, w
-        y = max(y, self._panel(did, *place)) + 8
-        self._strip(y)
-        return y
+            y = self._panel(did, _M, y, self.label, w)
+            self._strip(_M, y + 8, room)
 
     def foot(self, y, notes):
         """The legend and the notes, from y on."""
@@ -199,7 +204,7 @@ class KernelPicture:
         else:
             kind, texts, shares, share = self.view.cell_of(name, row, group)
         edge, line, dash = _FRAMES[kind]
-        marks = 0 if self.nranks > BESIDE else 4 if h < 20 else 7 if h < 30 else 13
+        marks = 0 if self.nranks > BESIDE else 4 if h < 20 else 7 if h < 26 else 13
         face = palette.WRONG_PAPER if kind == "rubbish" else palette.PAPER
         self.drawing.box(x, y, w, h, face if marks or kind == "rubbish" else "none", edge, line, dash, layer=1)
         if shares and marks:
@@ -208,7 +213,7 @@ class KernelPicture:
                 self.drawing.box(x, y, w, h, edge=edge, line=line, dash=dash, layer=3)
         elif share:  # the share of ranks that are in it
             self.drawing.box(x, y, w * share, h, palette.tint(0, 0.2), layer=0)
-        middle, size = y + (h - marks) / 2 + 0.5, 7 if h < 30 else 8
+        middle, size = y + (h - marks) / 2 + 0.5, 7 if h < 26 else 8
         free = w - 6
         mine = [tags.get((name, row.start, row.stop, rank), {}) for rank in group if last is None]
         signs = {k: sorted({r for tag in mine for r in tag.get(k, ())}) for k in (LOAD, STORE, "from")}
@@ -221,7 +226,7 @@ class KernelPicture:
             free -= wide + 2
             if self.nranks <= BESIDE:
                 self.signs[name, row, group[0]] = x + w - 1 - wide / 2, y + 1, y + 1 + tall
-        named = [f"{row.label} · {texts[0]}"] * (h >= 30 and row.label != "whole" and bool(texts[0]) and last is None)
+        named = [f"{row.label} · {texts[0]}"] * (h >= 26 and row.label != "whole" and bool(texts[0]) and last is None)
         ink = palette.WRONG if kind == "rubbish" else palette.INK
         weight = "bold" if kind == "whole" else "normal"
         self.drawing.label(x + 4, middle, fitting([*named, *texts], free, size, weight), size, weight, ink)
@@ -345,7 +350,10 @@ class KernelPicture:
             texts = [f"{arrived} of {awaited}", f"{arrived}/{awaited}"] if awaited else [f"{sum(marks)}"]
             self.drawing.label(x + w / 2, y + 7, fitting(texts, w - 4, self.small), self.small, align="center")
 
-    def _strip(self, y):
+    def _strip_height(self):
+        return _BOX * -(-_BOXES // self.across)
+
+    def _strip(self, x, y, room):
         """What a rank has done beside its card, the races, and how the run stands."""
         boxes = []
         for title, mine, said, over in self.view.figures():
@@ -358,13 +366,12 @@ class KernelPicture:
         waiting, over = len(self.states.waiting(self.step)), self.step == self.view.last
         said, bad = [self.view.status or "a trace"] if over else ["goes on"], over and self.view.status == "failed"
         boxes.append(("the run", said, f"{number_of(waiting, 'rank')} waiting", bad))
-        across = len(boxes) if self.wide else 3
-        wide, top = (self.drawing.width - 2 * _M + 8) / across, y
+        wide, left, top = (room + 8) / self.across, x, y
         for at, (title, value, more, bad) in enumerate(boxes):
-            x, y = _M + at % across * wide, top + at // across * 72
+            x, y = left + at % self.across * wide, top + at // self.across * _BOX
             ink = palette.WRONG if bad else palette.INK
             edge, line, dash = (palette.WRONG, 2, "--") if bad else (palette.LINE, 1, "-")
-            self.drawing.box(x, y, wide - 8, 64, edge=edge, line=line, dash=dash)
+            self.drawing.box(x, y, wide - 8, _BOX - 8, edge=edge, line=line, dash=dash)
             self.drawing.label(x + 8, y + 13, fitting([title], wide - 22, 8), 8, colour=palette.QUIET)
             self.drawing.label(x + 8, y + 33, fitting(value, wide - 22, 10, "bold"), 10, "bold", ink)
             self.drawing.label(x + 8, y + 52, fitting([more], wide - 22, 8), 8, colour=palette.QUIET)

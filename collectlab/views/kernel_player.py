@@ -148,8 +148,8 @@ class KernelPlayer(SteppedView):
             tooltip="another order of the steps, in which the race does harm",
         )  # fmt: skip
         witness.disabled = not self.states.races
-        row = widgets.HBox([self._next, self._race, witness], layout={"flex_flow": "row wrap"})
-        return inputs | {"witness": witness}, [*rows, row]
+        rows[0].children += (self._next, self._race, witness)
+        return inputs | {"witness": witness}, rows
 
     def _show(self):
         super()._show()

@@ -87,7 +87,8 @@ class SideBySide(SteppedView):
         )
         race = self._button(widgets, "First race", lambda _: self.first_race(), "the step that completes a race")
         race.disabled = not any(player.states.race_step for player in self.players)
-        return inputs | {"by": by}, [*rows, widgets.HBox([by, race], layout={"flex_flow": "row wrap"})]
+        rows[0].children += (by, race)
+        return inputs | {"by": by}, rows
 
     # What it says
 
@@ -107,13 +108,14 @@ class SideBySide(SteppedView):
 
     def comparison(self):
         """What the two have done in all by now, in a sentence: str."""
-        told = []
+        return f"{'; '.join(self._compared())}."
+
+    def _compared(self):
         for title, player in self._titled():
             cards = player.states.measured(player.settings["step"])
             moved, waits = sum(card.nbytes for card in cards), max(card.steps for card in cards)
             steps = f"{player.settings['step']} of {player.last} steps"
-            told.append(f"{title}: {steps}, {moved:,} bytes moved in all, {number_of(waits, 'wait')} a rank")
-        return f"{'; '.join(told)}."
+            yield f"{title}: {steps}, {moved:,} bytes moved in all, {number_of(waits, 'wait')} a rank"
 
     # As a picture
 
@@ -121,7 +123,8 @@ class SideBySide(SteppedView):
         wide = (drawing.width - _GAP) / 2
         panes = [Pane(drawing, at * (wide + _GAP), wide) for at in range(2)]
         pictures = [KernelPicture(player, pane) for player, pane in zip(self.players, panes, strict=True)]
-        notes = [*dict.fromkeys(note for picture in pictures for note in picture.notes()), self.comparison(), NOT]
+        notes = [*dict.fromkeys(note for picture in pictures for note in picture.notes())]
+        notes += [*(f"{told}." for told in self._compared()), NOT]
         height = max(picture.height() for picture in pictures)
         drawing.begin(height + 30 + 16 * len(notes))
         for picture in pictures:
