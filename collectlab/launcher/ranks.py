@@ -28,8 +28,9 @@ def run(program, *args, ranks=4, device="auto", site=None, timeout=60, rank_map=
     """Run `program(ctx, *args)` on `ranks` fresh ranks and wait for it; returns the Run.
 
     `timeout` seconds after its start the run is ended with status "timeout". A run that fails prints its
-    report and is returned like any other; bad arguments raise before anything is started. With trace=False
-    nothing is noted of what the program does with windows and signals, and the run's trace is empty.
+    report and is returned like any other; bad arguments raise before anything is started. One in which a rank
+    prints more than 256 MiB is ended (the variable COLLECTLAB_LOG_MIB names another bound). With trace=False nothing
+    is noted of what the program does with windows and signals, and the run's trace is empty.
     """
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
         raise ValueError(f"run(timeout={timeout!r}): seconds are accepted, more than 0")
@@ -122,7 +123,8 @@ class Ranks:
                     "launcher": os.path.basename(self._command[0]),
                 }  # fmt: skip
                 environment = sites.environment(self.site, {sweep.TAG: tag})
-                patience = _patience()
+                patience = _number("COLLECTLAB_START_SECONDS", 30, "seconds")
+                most = _number("COLLECTLAB_LOG_MIB", 256, "MiB")
                 try:
                     new = link.Link(environment)
                     new.expect(None if self.site.queue else patience)
@@ -130,7 +132,7 @@ class Ranks:
                         op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
                         path=_search_path(self.site), site=site,
                         cure=self.site.cure, device=self.device, names=self.names, tag=tag, patience=patience,
-                        notebook=os.getpid(), queue=queue, hints=self.site.hints,
+                        most=most * (1 << 20), notebook=os.getpid(), queue=queue, hints=self.site.hints,
                         other_hosts={"address": self._address, "key": key} if key else None,
                     )  # fmt: skip
                     weakref.finalize(self, new.cut).atexit = False
@@ -451,17 +453,16 @@ def _search_path(site):
     return [None, *(entry for entry in path if not entry.startswith(own))]
 
 
-def _patience():
-    text = os.environ.get("COLLECTLAB_START_SECONDS", "30")
+def _number(variable, default, unit):
+    """What the environment variable says, or else the default."""
+    text = os.environ.get(variable, str(default))
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0
-    if not 0 < seconds < math.inf:
-        raise ValueError(
-            f"the variable COLLECTLAB_START_SECONDS is {text!r}; seconds are accepted, more than 0"
-        )
-    return seconds
+        number = 0
+    if not 0 < number < math.inf:
+        raise ValueError(f"the variable {variable} is {text!r}; {unit} are accepted, more than 0")
+    return number
 
 
 def _write(path, value, call, name, program, args):

@@ -79,6 +79,8 @@ def _headline(spec, status, cause, first):
         "lost host": f"lost host {cause.get('host')} {after}"
         + (f", with {ranks_named(cause['ranks'])}" if cause.get("ranks") else "")
         + f": {cause.get('why')}",
+        "too much output": f"was ended {after}: {ranks_named(cause.get('who', [0]))} printed more than "
+        f"{cause.get('most', 0) / (1 << 20):g} MiB; the variable COLLECTLAB_LOG_MIB names another bound",
         "notebook garbled": f"was ended {after}: something wrote into the notebook's connection to the supervisor "
         f"({cause.get('why')})",
     }.get(kind, f"ended {after}")

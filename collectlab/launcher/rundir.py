@@ -3,7 +3,7 @@
 spec.json       what was asked for: program, ranks, device, site, sources of notebook cells; and in which session,
                 where the variable COLLECTLAB_SESSION names one
 program         the program and its arguments; mine.R what per_rank gave to rank R alone
-log.R           what rank R printed, both streams, as it was printed
+log.R           what rank R printed, both streams, as it was printed; where it printed for ever, the two ends of that
 events.R        what rank R did with windows and signals, clock.R when its program began and ended; waits.R the wait
                 that it is in, where that is a long one
 result.R        what rank R's program returned; a small result without arrays lies in status.json
@@ -24,6 +24,7 @@ VERSION = 1
 SESSION = "COLLECTLAB_SESSION"  # a variable; runs that are made under one value of it belong together
 KEEP = 200  # runs, the newest
 KEEP_BYTES = 8 << 30  # of them together; the oldest go first
+_LOG_KEPT = 1 << 20  # bytes at either end of a log that was too long
 _HOUR, _WEEK = 3600, 7 * 24 * 3600
 
 
@@ -224,6 +225,28 @@ def end(path, value):
 def log(path, rank):
     """The file of what `rank` printed in the run at `path`."""
     return os.path.join(path, f"log.{rank:d}")
+
+
+def log_length(path, rank):
+    """Bytes in that file; 0 where there is none."""
+    try:
+        return os.stat(log(path, rank)).st_size
+    except OSError:
+        return 0
+
+
+def shorten_log(path, rank):
+    """Leave of a long log its beginning and its end, and say so between them."""
+    try:
+        with open(log(path, rank), "r+b") as file:
+            left_out = file.seek(-_LOG_KEPT, os.SEEK_END) - _LOG_KEPT
+            if left_out > 0:
+                end = file.read(_LOG_KEPT)
+                file.truncate(file.seek(_LOG_KEPT))
+                said = f"\n[collectlab: {left_out:,} bytes of what was printed are left out here]\n"
+                file.write(said.encode() + end)
+    except OSError:
+        pass  # it is shorter, or the directory was removed
 
 
 def tail(path, rank, lines=3):

@@ -28,6 +28,7 @@ SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: 
 FAREWELL = 1.0  # seconds the ranks are given to leave MPI by themselves, and then other hosts to say that they have
 HEARING = 2.0  # seconds that the notebook is given to take the last message: what it has forked may hold the socket
 OUTPUT = 1 << 16  # bytes of the launcher's own output that are kept
+LOGS = 0.25  # seconds between two looks at how much the ranks have printed
 LINE = 200  # characters of a source line that a report cites
 UNCONFINED = 0.01  # seconds that a launcher may listen on other networks than `lo`
 UNPROVEN = 32  # connections from other hosts that have not yet shown who they are
@@ -56,6 +57,7 @@ class Supervisor:
         self.queue = deque()
         self.run = None
         self.deadline = None  # (monotonic time, what to do then)
+        self.logs_due = None  # when the logs of the present run are looked at
         self.ranks = []
         self.process = None
         self.leaving, self.heir = False, None
@@ -79,10 +81,13 @@ class Supervisor:
                 _, at_last = self.deadline
                 self.deadline = None
                 at_last()
+            if self.run and time.monotonic() >= self.logs_due:
+                self._measure_logs()
 
     def _pause(self):
         """Seconds until there is something to do here without anybody's asking; None for never."""
-        pause = None if self.deadline is None else max(0.0, self.deadline[0] - time.monotonic())
+        moments = [*(self.deadline or ())[:1], *([self.logs_due] if self.run else ())]
+        pause = max(0.0, min(moments) - time.monotonic()) if moments else None
         if self.process is None or self.key_file or any(rank.signed_in for rank in self.ranks):
             return pause
         if os.path.basename(self.process.args[0]) != self.launcher:
@@ -102,11 +107,11 @@ class Supervisor:
         for message in messages:
             getattr(self, "_do_" + message.pop("op"))(**message)
 
-    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, notebook, other_hosts, queue,
-                  hints):
+    def _do_start(self, command, nranks, path, device, names, tag, site, cure, patience, most, notebook, other_hosts,
+                  queue, hints):
         self.ranks = [Rank() for _ in range(nranks)]
         self.names = {"path": path, "device": device, "names": names}
-        self.tag, self.patience, self.cure = tag, patience, cure
+        self.tag, self.patience, self.most, self.cure = tag, patience, most, cure
         self.leaves, self.hints, self.cancel = site["leaves"], hints, queue.pop("cancel")
         self.daemons = site["daemons"]
         names_in_order = (os.path.basename(word).removesuffix(".py") for word in command)
@@ -374,9 +379,17 @@ class Supervisor:
         self.began = time.time()
         timeout = self.run.get("timeout")
         self.deadline = (time.monotonic() + timeout, self._on_timeout) if timeout else None
+        self.logs_due = time.monotonic() + LOGS
         for rank in self.ranks:
             rank.end = None
         self._tell_all(op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
+
+    def _measure_logs(self):
+        """End a run in which a rank, or what it has started, prints for ever: it would fill the disk."""
+        lengths = [rundir.log_length(self.run["path"], number) for number in range(len(self.ranks))]
+        if too_long := [number for number, length in enumerate(lengths) if length > self.most]:
+            self._end("failed", {"kind": "too much output", "who": too_long, "most": self.most})
+        self.logs_due = time.monotonic() + LOGS
 
     def _settle(self, rank, how):
         """The present run has ended on `rank`, and how."""
@@ -506,6 +519,8 @@ class Supervisor:
             left = sweep.kill(self.tag, heir, since=None if calm else self.started, leaves=self.leaves)
             if self.process.pid not in left:
                 self.process.wait()
+            for number in cause["who"] if cause["kind"] == "too much output" else ():
+                rundir.shorten_log(self.run["path"], number)
             if self.launcher_code is None or self.launcher_code < 0:  # one that ends by itself gives its job back
                 cause = {**cause, "kept": jobs.withdraw(self.cancel)}
             for pid in heir:

@@ -120,7 +120,7 @@ class Played(supervisor.Supervisor):
     def state(self):
         """What decides how it goes on from here."""
         now, known = supervisor.time.monotonic(), dict(vars(self))
-        for name in ("selector", "notebook", "process", "homes", "output"):
+        for name in ("selector", "notebook", "process", "homes", "output", "logs_due"):
             del known[name]
         known["ranks"] = [(vars(rank) | {"home": rank.home and rank.home.name}) for rank in self.ranks]
         known["here"], known["kept"] = vars(self.here), [there.told for there in self.kept]

@@ -299,6 +299,30 @@ def test_every_line_is_kept_as_it_was_printed(each_site):
         assert f.read().endswith(b"tick\rto stderr\n\xff\xfe\nunbuffered\n\\udcff\n")
 
 
+def prints_for_ever(ctx, how):
+    if ctx.rank == 0:
+        ctx.comm.Barrier()
+    print("the first line")
+    if how == "child":
+        subprocess.run([sys.executable, "-c", "while True: print('x' * 1000)"])
+    while True:
+        print("y" * 1000)
+
+
+@pytest.mark.parametrize("how", ("print", "child"))
+def test_a_rank_that_prints_for_ever_does_not_fill_the_disk(how, mark, monkeypatch):
+    monkeypatch.setenv("COLLECTLAB_LOG_MIB", "3")
+    run = cl.run(prints_for_ever, how, ranks=2, device="cpu")
+    first, *more = run.report().splitlines()
+    assert run.status == "failed" and "rank 1 printed more than 3 MiB; the variable COLLECTLAB_LOG_MIB" in first
+    assert ('print("y" * 1000)' if how == "print" else "subprocess.run(") in "\n".join(more), run.report()
+    assert "rank 0 was waiting in Barrier" in run.report()
+    text = run.log(1)
+    assert text.startswith("the first line\n") and text.endswith(("xxx\n", "yyy\n", "xxx", "yyy"))
+    assert len(text) < 2.001 * (1 << 20) and "bytes of what was printed are left out here]\n" in text
+    mark.gone()
+
+
 def test_lines_and_bars_are_read_as_they_come(tmp_path):
     def bar(ctx, go):
         for share in (50, 100):

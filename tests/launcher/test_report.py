@@ -178,13 +178,14 @@ CAUSES = {
     "not started": "did not start: the run before it ended the ranks",
     "no launcher": "did not start: no driver",
     "launcher exit": "mpiexec ended before them (exit code 1)",
+    "too much output": "after 2.0 s: rank 1 printed more than 3 MiB; the variable COLLECTLAB_LOG_MIB",
     "unwritten": "its status could not be written: no driver",
 }
 
 
 @pytest.mark.parametrize("kind", CAUSES)
 def test_other_causes(kind):
-    more = {"limit": 30, "rank": 1, "why": "no driver", "code": 1}
+    more = {"limit": 30, "rank": 1, "why": "no driver", "code": 1, "who": [1], "most": 3 << 20}
     said = told([{"state": "not started"}] * 2, kind=kind, **more)
     assert CAUSES[kind] in said.splitlines()[0] and "ranks 0 and 1 did not start" in said
     assert "daemon of mpiexec" in told([{"state": "not started"}], kind="launcher exit", code=None)
