@@ -13,6 +13,7 @@ import numpy as np
 from collectlab.exercises import on_ranks, reading
 from collectlab.exercises.exercise import Verdict
 from collectlab.fabric.per_rank import per_rank
+from collectlab.layout import Partition
 from collectlab.words import listed
 
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
@@ -37,7 +38,7 @@ class Finding:
 
     kind      "raised", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race", "wrong", "input"
               (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
-              "bytes" (a rank got too many), "fewer" (or too few) or "silent" (none was moved)
+              "silent" (nothing was moved), "bytes" (a rank got too many) or "detour" (from another rank than asked)
     nranks, count, schedule   of that run
     call      0, or 1 when the second of two calls is concerned, or both
     calls     how many calls were made in a row
@@ -73,8 +74,9 @@ class KernelMistake:
 
 @dataclass(frozen=True)
 class Case:
-    """What is tried: inputs[k] and expected[k] belong to call k, one array per rank; budget is bytes per rank.
+    """What is tried: inputs[k] and expected[k] belong to call k, one array per rank.
 
+    gets   the bytes that row rank may get from column rank in a call, or None
     exact  whether fewer bytes are wrong as well
     """
 
@@ -82,7 +84,7 @@ class Case:
     count: int
     inputs: list
     expected: list
-    budget: list | None
+    gets: np.ndarray | None
     exact: bool = False
 
 
@@ -95,9 +97,9 @@ class KernelExercise:
     why       one sentence about a right program
     mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by how it goes wrong), in the order of trying
     inputs    (nranks, count) -> one array per rank
-    budget    (nranks, count, itemsize, rank) -> the Card of a call, or the bytes that a rank may get from its peers,
-              be they read by the rank or stored by a peer
-    exact     the question asks for this way, and no other: a rank that gets fewer bytes has taken another
+    gets      who moves what, if that is asked for: from the counts of Partition.uneven, one per rank, to the elements
+              that row rank may get from column rank in a call, be they read by the one or stored by the other
+    exact     whether fewer are wrong as well
     ranks, lengths, schedules   are simulated each with each: first one call, then two in a row on the same windows
     on_ranks  how many real ranks make the two calls at the end
     timeout   seconds after which the simulations, or the real run, count as hanging
@@ -110,7 +112,7 @@ class KernelExercise:
     why: str
     mistakes: tuple
     inputs: Callable = digits
-    budget: Callable | None = None
+    gets: Callable | None = None
     exact: bool = False
     ranks: tuple = (2, 3, 4, 5, 7, 1)
     lengths: tuple = (6, 7, 10, 1, 0)
@@ -168,11 +170,11 @@ class KernelExercise:
     def _case(self, nranks, count, dtype=None):
         xs = [x if dtype is None else x.astype(dtype) for x in self.inputs(nranks, count)]
         inputs = [xs, [2 * x for x in xs]]
-        budget = None
-        if self.budget is not None:
-            cards = [self.budget(nranks, count, xs[rank].itemsize, rank) for rank in range(nranks)]
-            budget = [getattr(card, "nbytes", card) for card in cards]
-        return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], budget, self.exact)
+        gets = None
+        if self.gets is not None:
+            counts = np.array(Partition.uneven(count, nranks).counts)
+            gets = xs[0].itemsize * self.gets(counts) * (1 - np.eye(nranks, dtype=int))
+        return Case(nranks, count, inputs, [self.expected(xs) for xs in inputs], gets, self.exact)
 
     def _where(self, nranks, count, before):
         """In words: where it went wrong first, and how far the program is right."""
@@ -208,8 +210,6 @@ def verdict(finding, where, mistakes, xs, said, name, same=reading.same):
         if found:
             said, name = mistake.message, mistake.name
             break
-    if "right" in where:  # once is enough
-        said = re.sub(r"^the (result|sum) is right, but ", "", said)
     return Verdict(False, "\n".join([f"not yet: {where} {said}", *finding.text.splitlines()]), name)
 
 
@@ -218,12 +218,12 @@ _SAID = {
     "deadlock": "the ranks wait for ever.",
     "kind": "what is returned cannot be read.",
     "race": "two accesses to the same elements are in no order, so the result is a matter of luck.",
-    "input": "the result is right, but x is changed. Leave to the caller what belongs to the caller.",
+    "input": "x is changed. Leave to the caller what belongs to the caller.",
     "view": "a result changes after it was returned: it is still the memory of a window. Return a copy.",
-    "borrowed": "the result is right, but a kernel of collectlab made it. Write the steps by yourself.",
-    "bytes": "the result is right, but too many bytes are moved.",
-    "fewer": "the result is right, but the way to it is another than the question asks for.",
-    "silent": "the result is right, but nothing was moved through a window.",
+    "borrowed": "a kernel of collectlab made the result. Write the steps by yourself.",
+    "silent": "nothing was moved through a window.",
+    "bytes": "too many bytes are moved.",
+    "detour": "a rank gets from a peer what the question has it get from another.",
 }
 
 
@@ -329,24 +329,25 @@ def _judged(case, schedule, ranks, trace):
                 return found("view", f"rank {rank}, call {call + 1} of {len(calls)}: {reading.shown(y)}")
     if any(event.file.startswith(_KERNELS) for event in trace.events):
         return found("borrowed")
-    return _off_budget(case, trace, last + 1, found)
+    return None if case.gets is None else _moved(case, trace, last + 1, found)
 
 
-def _off_budget(case, trace, calls, found):
-    if case.budget is None:
-        return None
-    got = trace.traffic() + trace.pushed().T
-    got = (got.sum(axis=1) - got.diagonal()).tolist()
-    if sum(case.budget) and not sum(got):
+def _moved(case, trace, calls, found):
+    """The Finding where bytes were moved in another way than the question asks for."""
+    got, asked = trace.traffic() + trace.pushed().T, calls * case.gets
+    np.fill_diagonal(got, 0)
+    if asked.any() and not got.any():
         return found("silent")
-    for rank, (nbytes, allowed) in enumerate(zip(got, case.budget, strict=True)):
-        allowed *= calls
-        if nbytes > allowed or (case.exact and nbytes < allowed):
-            each = " in two calls" if calls > 1 else ""
-            said = f"rank {rank} gets {nbytes} bytes from its peers{each}; "
-            if nbytes > allowed:
-                return found("bytes", f"{said}{allowed} are enough")
-            return found("fewer", f"{said}{allowed} are expected")
+    each = " in two calls" if calls > 1 else ""
+    for rank, (nbytes, enough) in enumerate(zip(got.sum(axis=1), asked.sum(axis=1), strict=True)):
+        said = f"rank {rank} gets {nbytes} bytes from its peers{each}; {enough} are"
+        if nbytes > enough:
+            return found("bytes", f"{said} enough")
+        if case.exact and nbytes < enough:
+            return found("detour", f"{said} expected")
+    for rank, peer in np.argwhere(got > asked):
+        said = f"rank {rank} gets {got[rank, peer]} bytes from rank {peer}{each}; {asked[rank, peer]} are expected"
+        return found("detour", said)
     return None
 
 

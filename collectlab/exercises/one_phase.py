@@ -60,7 +60,7 @@ mesh_all_reduce = KernelExercise(
     "Write the sum all-reduce in one phase: every rank loads every peer's array and adds.",
     expected=semantics.all_reduce,
     why="each peer's array is loaded once and added once, after everyone has stored and before anyone stores again.",
-    budget=mesh.all_reduce_cost,
+    gets=lambda counts: counts.sum(),
     exact=True,
     mistakes=(
         ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given; nothing is loaded or added."),
@@ -104,18 +104,18 @@ mesh_all_reduce = KernelExercise(
         KernelMistake(
             "the input",
             lambda finding: finding.kind == "input",
-            "the sum is right, but x has changed. After total = x both names mean one array, and total += ... writes "
+            "x has changed. After total = x both names mean one array, and total += ... writes "
             "to it: begin with x.copy(), or write total = total + ...",
         ),
         KernelMistake(
             "read twice",
             lambda finding: finding.kind == "bytes",
-            "the sum is right, but more is read than each peer's array once.",
+            "more is read than each peer's array once.",
         ),
         KernelMistake(
             "not one phase",
-            lambda finding: finding.kind == "fewer",
-            "the sum is right, but a rank gets less than the array of each of its peers: that is not one phase.",
+            lambda finding: finding.kind == "detour",
+            "a rank gets less than the array of each of its peers: that is not one phase.",
         ),
         KernelMistake(
             "no such rank",

@@ -134,7 +134,7 @@ reduce_scatter_loop = KernelExercise(
     "Sum the chunk of this rank over all ranks, and read no other.",
     expected=_on_each(lambda xs, rank, mine: sum(xs)[mine]),
     why="each rank has read its own chunk of every array, and no other.",
-    budget=two_phase.reduce_scatter_cost,
+    gets=lambda counts: counts[:, None],
     mistakes=(
         ProgramMistake(
             "whole arrays",
@@ -204,9 +204,8 @@ reduce_scatter_loop = KernelExercise(
         KernelMistake(
             "read whole, then cut",
             lambda f: f.kind == "bytes",
-            "the sum is right, but more is read than `mine`. A slice after the parentheses cuts what has "
-            "been read "
-            "already; inside, as remote_load(peer, mine), it says what to read.",
+            "more is read than `mine`. A slice after the parentheses cuts what has been read already; "
+            "inside, as remote_load(peer, mine), it says what to read.",
         ),
     ),
 )
@@ -250,9 +249,7 @@ all_gather_loop = KernelExercise(
     "Collect every finished chunk from the rank that owns it.",
     expected=_filled(lambda rank, nranks: range(nranks)),
     why="chunk c came from rank c, and went to the place of chunk c.",
-    budget=lambda nranks, count, itemsize, rank: (
-        (count - Partition.uneven(count, nranks).counts[rank]) * itemsize
-    ),
+    gets=lambda counts: counts,
     mistakes=(
         ProgramMistake(
             "nothing",
@@ -309,8 +306,12 @@ all_gather_loop = KernelExercise(
         KernelMistake(
             "read whole, then cut",
             lambda f: f.kind == "bytes",
-            "the result is right, but more is read than one chunk from each owner. Tell remote_load which "
-            "part.",
+            "more is read than one chunk from each owner. Tell remote_load which part.",
+        ),
+        KernelMistake(
+            "not from its owner",
+            lambda f: f.kind == "detour",
+            "a chunk comes from a rank that does not own it. Read each chunk from its owner.",
         ),
     ),
 )
@@ -361,7 +362,7 @@ second_barrier = KernelExercise(
     "Put in what is missing between the two phases.",
     expected=semantics.all_reduce,
     why="nobody reads a chunk before its owner has stored it, also in the second call.",
-    budget=two_phase.all_reduce_cost,
+    gets=lambda counts: counts[:, None] + counts,
     mistakes=(
         KernelMistake(
             "too early",

@@ -246,14 +246,14 @@ _ZEROS_ELSEWHERE = ProgramMistake(
 _TOO_MUCH = KernelMistake(
     "too much",
     lambda found: found.kind == "bytes",
-    "the result is right, but ranks read more than two phases need: each element has one owner, who reads "
-    "it from everyone, and everyone reads it from the owner once.",
+    "ranks read more than two phases need: each element has one owner, who reads it from everyone, and everyone "
+    "reads it from the owner once.",
 )
 
 
-def _two_chunks(nranks, count, itemsize, rank):
-    """The bytes that two phases move, pulled or pushed, where one rank may own all that the ranks do not divide."""
-    return 2 * (nranks - 1) * (count // nranks + count % nranks) * itemsize
+def _two_chunks(counts):
+    """What a rank gets from a peer in two phases, where one rank may own all that the ranks do not divide."""
+    return 2 * sum(divmod(counts.sum(), counts.size))
 
 
 mend_1 = KernelExercise(
@@ -268,7 +268,7 @@ mend_1 = KernelExercise(
         _OLD_COUNT,
         _ZEROS_ELSEWHERE,
     ),
-    budget=_two_chunks,
+    gets=_two_chunks,
 )
 
 mend_2 = KernelExercise(
@@ -304,7 +304,7 @@ mend_2 = KernelExercise(
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
-    budget=_two_chunks,
+    gets=_two_chunks,
 )
 
 mend_3 = KernelExercise(
@@ -346,7 +346,7 @@ mend_3 = KernelExercise(
         _EARLY_CHUNK,
         _TOO_MUCH,
     ),
-    budget=_two_chunks,
+    gets=_two_chunks,
     ranks=(3, 2, 4, 5, 7, 1),  # two ranks cannot tell one turn from the other
 )
 
@@ -387,7 +387,7 @@ mend_4 = KernelExercise(
         ),
         _TOO_MUCH,
     ),
-    budget=_two_chunks,
+    gets=_two_chunks,
 )
 
 ROUNDED = np.array([[3, 1, 1, 100], [5, 1, -1, 20], [-2, 2**24, 1, 3], [6, 2 - 2**24, -1, -123]], np.float32)
