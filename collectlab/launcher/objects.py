@@ -105,23 +105,30 @@ def write(path, obj, sealed=False, small=0):
 
 
 def read(path):
-    """The object that `write` left at `path`; its arrays are private, writable views of the mapped file."""
+    """The object that `write` left at `path`; its arrays are private, writable views of the mapped file.
+
+    ValueError when it is no such file, or not all of one.
+    """
     with open(path, "rb") as f:
         head = f.read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(_MAGIC):
             raise ValueError(f"{path} is not an object file of collectlab, or was written only in part")
         _, length, n = _HEAD.unpack(head)
-        spans = [_SPAN.unpack(span) for span in _chunks(f.read(_SPAN.size * n), _SPAN.size)]
-        text = f.read(length)
         size = os.fstat(f.fileno()).st_size
-        if len(text) < length or len(spans) < n or any(at + nbytes > size for at, nbytes in spans):
+        whole = _HEAD.size + _SPAN.size * n + length <= size
+        spans = list(_SPAN.iter_unpack(f.read(_SPAN.size * n))) if whole else []
+        if not whole or any(at + nbytes > size for at, nbytes in spans):
             raise ValueError(f"{path} was written only in part: {size} bytes are there")
+        text = f.read(length)
         if size <= _SMALL:
             f.seek(0)
             mapped = memoryview(bytearray(f.read()))
         else:
             mapped = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY))
-    return pickle.loads(text, buffers=[mapped[at : at + nbytes] for at, nbytes in spans])
+    try:
+        return pickle.loads(text, buffers=[mapped[at : at + nbytes] for at, nbytes in spans])
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path} is not as it was written: {error}") from error
 
 
 def _home(obj, kind):
@@ -135,10 +142,6 @@ def _home(obj, kind):
 
 class _Sink(bytearray):
     write = bytearray.extend
-
-
-def _chunks(data, size):
-    return [data[i : i + size] for i in range(0, len(data), size)]
 
 
 def _write_all(fd, parts):

@@ -21,6 +21,7 @@ import time
 from collectlab.launcher import sweep
 
 VERSION = 1
+ENDS = ("done", "failed", "timeout", "interrupted")  # how a run may end
 SESSION = "COLLECTLAB_SESSION"  # a variable; runs that are made under one value of it belong together
 KEEP = 200  # runs, the newest
 KEEP_BYTES = 8 << 30  # of them together; the oldest go first
@@ -194,6 +195,9 @@ def spec(path):
         raise ValueError(
             f"{call}: spec.json lacks {', '.join(sorted(missing))}; the run was written only in part"
         )
+    for key, kind in (("nranks", int), ("program", str), ("tag", str), ("created", float)):
+        if type(found[key]) is not kind:
+            raise ValueError(f"{call}: spec.json is not as it was written: {key} is {found[key]!r}")
     return found
 
 
@@ -201,13 +205,15 @@ def status(path, nranks):
     """What status.json of the run at `path` says, or None when there is none; ValueError when it is no status."""
     try:
         found = read_json(os.path.join(path, "status.json"))
-        whole = len(found["ranks"]) == len(found["places"]) == nranks and isinstance(found["status"], str)
+        whole = len(found["ranks"]) == len(found["places"]) == nranks and found["status"] in ENDS
+        whole = whole and isinstance(found["cause"], dict | None) and isinstance(found["seconds"], float)
+        whole = whole and all(isinstance(rank["state"], str) for rank in found["ranks"])
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, OSError):
         whole = False
     if not whole:
-        raise ValueError(f"attach({path!r}): status.json cannot be read; it was written only in part")
+        raise ValueError(f"attach({path!r}): status.json is not as it was written, or was written only in part")
     return found
 
 

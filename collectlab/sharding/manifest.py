@@ -60,7 +60,7 @@ def read(path):
 def _check_slices(name, manifest):
     """CheckpointError unless there is one shard of each rank, and each element lies in one of them."""
     ranks = [entry["rank"] for entry in manifest["shards"]]
-    if ranks != list(range(manifest["nranks"])):
+    if not ranks or len(ranks) != manifest["nranks"] or ranks != list(range(len(ranks))):
         raise CheckpointError(f"{name}: {MANIFEST} says {manifest['nranks']} ranks, and lists shards of {ranks}")
     spans = [(start, start + n, entry["rank"]) for entry in manifest["shards"] for start, n in entry["slices"] if n]
     at, before = 0, None
@@ -99,6 +99,10 @@ def _check_file(path, manifest, entry):
     said = {name: ([count], about["dtype"]) for name, about in entry["tensors"].items()}
     if held != said:
         raise CheckpointError(f"{shard} holds {held}, and {MANIFEST} says {said}")
+    blocks = -(-count // BLOCK)
+    for name, about in entry["tensors"].items():
+        if not isinstance(about["checksums"], list) or len(about["checksums"]) != blocks:
+            raise CheckpointError(f"{shard}: {MANIFEST} has not {blocks} checksums of {name!r}, one a block")
 
 
 def _shape_and_dtype(opened, name):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -289,8 +290,31 @@ def test_attach_to_half_a_run(tmp_path):
     run = cl.attach(path)
     assert run.status == "failed" and "supervisor of the ranks was killed" in run.report()
     open(os.path.join(path, "status.json"), "w").write('{"status": "do')
-    with pytest.raises(ValueError, match=r"status.json cannot be read"):
+    with pytest.raises(ValueError, match=r"status.json is not as it was written, or was written only in part"):
         cl.attach(path)
+
+
+WRONG = {
+    "spec.json": {"nranks": [True, "2", 2.0], "program": [5, None], "tag": [[]], "created": ["now"]},
+    "status.json": {
+        "status": [5, "fine"], "cause": ["killed", []], "seconds": ["long", [1.0]], "places": [5, [None]],
+        "ranks": [5, [], [{}, {}], ["state", "state"], [{"state": 5}] * 2, [None, None]],
+    },
+}  # fmt: skip
+
+
+def test_attach_to_a_run_that_says_what_cannot_be(tmp_path):
+    path = finished(tmp_path)
+    for name, wrong in WRONG.items():
+        file = tmp_path / "copy" / name
+        text = file.read_text()
+        for key, values in wrong.items():
+            for value in values:
+                file.write_text(json.dumps({**json.loads(text), key: value}))
+                with pytest.raises(ValueError, match=f"{name} is not as it was written"):
+                    cl.attach(path)
+        file.write_text(text)
+    assert cl.attach(path).ok
 
 
 def test_a_truncated_result_is_an_error_and_a_missing_one_too(tmp_path):
@@ -299,6 +323,14 @@ def test_a_truncated_result_is_an_error_and_a_missing_one_too(tmp_path):
         f.truncate(os.path.getsize(f.name) - 1)
     with pytest.raises(ValueError, match=r"result.1 was written only in part"):
         cl.attach(path).results  # noqa: B018
+    whole = open(os.path.join(path, "result.0"), "rb").read()
+    for head, words in (
+        ((len(whole), 1), "only in part"), ((1 << 62, 1), "only in part"), ((9, 1 << 60), "only in part"),
+        ((9, 1), "not as it was written: pickle data was truncated"), ((9, 0), "not as it was written"),
+    ):  # fmt: skip
+        open(os.path.join(path, "result.1"), "wb").write(whole[:8] + struct.pack("<QQ", *head) + whole[24:])
+        with pytest.raises(ValueError, match=f"result.1 (was written|is) {words}"):
+            cl.attach(path).results  # noqa: B018
     os.unlink(os.path.join(path, "result.1"))
     with pytest.raises(FileNotFoundError, match="result of rank 1 is no longer"):
         cl.attach(path).results  # noqa: B018

@@ -246,6 +246,14 @@ def manifest_says(change):
     return damage
 
 
+def forged(change):
+    def damage(path):
+        manifest_says(change)(path)
+        manifest_says(lambda found, _: found.update(checksum=manifests.checksum_of(found)))(path)
+
+    return damage
+
+
 def no_manifest(path):
     (path / "manifest.json").unlink()
 
@@ -291,6 +299,18 @@ def other_checksum(found, shards):
     shards[2]["tensors"]["four"]["checksums"][0] ^= 1
 
 
+def a_checksum_less(found, shards):
+    shards[2]["tensors"]["four"]["checksums"].pop()
+
+
+def no_ranks(found, shards):
+    found |= {"nranks": 0, "shards": [], "elements": 0}
+
+
+def far_too_many_ranks(found, shards):
+    found["nranks"] = 10**30
+
+
 RANK = "the shard of rank {} \\(rank-000{}.safetensors, elements {}\\) "
 REFUSED = {
     missing: RANK.format(2, 2, "6:8") + "is missing",
@@ -312,6 +332,10 @@ REFUSED = {
     manifest_says(other_dtype): "the shard of rank 3 .*elements 8:10.* holds .*float64.* says .*int64",
     manifest_says(other_devices): "manifest.json is not what was written",
     manifest_says(other_checksum): "manifest.json is not what was written",
+    forged(other_checksum): RANK.format(2, 2, "6:8") + "is damaged: 'four', elements 6:8, has not the checksum",
+    forged(a_checksum_less): "the shard of rank 2 .*manifest.json has not 1 checksums of 'four', one a block",
+    forged(no_ranks): r"manifest.json says 0 ranks, and lists shards of \[\]",
+    forged(far_too_many_ranks): r"manifest.json says 10{30} ranks, and lists shards of \[0, 1, 2, 3\]",
 }
 
 
