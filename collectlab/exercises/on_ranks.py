@@ -205,13 +205,23 @@ def _gap(program):
     return min((node.lineno for node in dots), default=None)
 
 
-def run_quietly(body, *args, ranks, timeout):
-    """The Run of `body(ctx, *args)` on so many ranks, which prints no report; a Verdict when it cannot be sent."""
+class _Check:
+    """A program that tries a learner's: `collectlab runs` lists it under the name of that one."""
+
+    def __init__(self, body, program):
+        self.body, self.__name__ = body, f"check of {getattr(program, '__name__', 'program')}"
+
+    def __call__(self, ctx, *args):
+        return self.body(ctx, *args)
+
+
+def run_quietly(body, program, *args, ranks, timeout):
+    """The Run of `body(ctx, program, *args)`, which prints no report; a Verdict when that cannot be sent."""
     from collectlab.launcher.ranks import run
 
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # the report is part of the verdict
-            return run(body, *args, ranks=ranks, device="cpu", timeout=timeout)
+            return run(_Check(body, program), program, *args, ranks=ranks, device="cpu", timeout=timeout)
     except TypeError as error:
         return Verdict(False, f"not yet: the program cannot be sent to the ranks: {error}", "not sent")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from collectlab import cli
+from collectlab import cli, exercises
 from collectlab.bench import Row, table
 from collectlab.launcher import rundir
 from collectlab.launcher.ranks import launch
@@ -284,6 +284,15 @@ def test_runs_lists_the_newest_first_under_headings(runs, program, capsys):
         assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+\.\d s  ", row)
         assert row.index(str(runs)) == head.index("directory")
     assert last.startswith(f"2 runs in {runs}; ")
+
+
+def test_runs_lists_the_check_of_an_exercise_by_the_name_of_the_program(runs, capsys):
+    def mine(ctx, x):
+        return x
+
+    assert exercises.one_phase.mesh_all_reduce(mine).mistake
+    assert cli.main(["runs"]) == 0
+    assert "  check of mine  " in capsys.readouterr().out
 
 
 def test_runs_in_json_has_all_of_it_and_what_cannot_be_read(runs, program, capsys):
