@@ -1,4 +1,4 @@
-"""Numbers and ranks, as a sentence says them."""
+"""Numbers, ranks and programs, as a sentence says them."""
 
 
 def listed(numbers):
@@ -18,3 +18,10 @@ def listed(numbers):
 def ranks_named(ranks):
     """ "rank 3", "ranks 0, 1 and 3", "ranks 0 to 7"."""
     return f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}"
+
+
+def program_named(program):
+    """What a program is called: str. Many kernels are an `all_reduce`, so that of its module stands before it."""
+    package, _, module = str(getattr(program, "__module__", "")).rpartition(".")
+    name = getattr(program, "__name__", type(program).__name__)
+    return f"{module}.{name}" if package == "collectlab.kernels" else name

@@ -16,6 +16,7 @@ from collectlab.fabric.per_rank import PerRank
 from collectlab.fabric.simulated import checked
 from collectlab.trace import deadlock
 from collectlab.trace.events import LOAD, STORE
+from collectlab.words import program_named
 
 RAISED, DEADLOCK, RACE, WRONG, BYTES = "raised", "deadlock", "race", "wrong", "bytes"
 _TRIES = 100  # schedules in search of a witness
@@ -115,7 +116,7 @@ def repeated(program, calls):
         ys = Calls(program(ctx, x, *args) for x in xs)
         return ys if calls > 1 else ys[0]
 
-    many.inputs, many.__name__ = {}, getattr(program, "__name__", type(program).__name__)
+    many.inputs, many.__name__ = {}, program_named(program)
     return many
 
 

@@ -23,7 +23,7 @@ from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.fabric.windows import Fabric, SharedMemory
 from collectlab.layout import RankMap
 from collectlab.trace import Trace, deadlock
-from collectlab.words import ranks_named
+from collectlab.words import program_named, ranks_named
 
 MOST_RANKS = 64
 LONG = 200  # steps after which others go on too, where a rank would go on until it waits
@@ -271,7 +271,7 @@ class SimulatedRun:
         self.nranks, self.results, self.stuck = simulation.nranks, simulation.results, dict(simulation.blocked)
         self.trace = Trace(simulation.nranks, simulation.events or [], waiting, simulation.events is not None)
         self.rank_map = RankMap.local(self.nranks, [f"sim:{rank}" for rank in range(self.nranks)])
-        self.program, self.call = getattr(program, "__name__", type(program).__name__), (program, args)
+        self.program, self.call = program_named(program), (program, args)
         self.schedule, self.errors, self._logs = simulation.schedule, simulation.errors, simulation.logs
 
     @property

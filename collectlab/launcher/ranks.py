@@ -15,6 +15,7 @@ from collectlab.fabric.per_rank import PerRank, check_per_rank
 from collectlab.launcher import jobs, link, objects, rundir, sites, sweep
 from collectlab.launcher.run import Run, ended_by, in_one_line
 from collectlab.layout import RankMap
+from collectlab.words import program_named
 
 MOST_RANKS = 256
 _BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, should it not answer
@@ -206,7 +207,7 @@ class Ranks:
             raise TypeError(
                 f"{call}(program={program!r}): a function is accepted, to be called as program(ctx, *args)"
             )
-        name = getattr(program, "__name__", type(program).__name__)
+        name = program_named(program)
         places = [i for i, arg in enumerate(args) if isinstance(arg, PerRank)]
         check_per_rank(f"{call}({name}, ...)", args, self.nranks)
         path = rundir.create(name)

@@ -1,8 +1,11 @@
-"""Numbers and ranks in words, as every report and diagnosis has them."""
+"""Numbers, ranks and programs in words, as every report and diagnosis has them."""
+
+import functools
 
 import pytest
 
-from collectlab.words import listed, ranks_named
+from collectlab.kernels import ring, two_phase
+from collectlab.words import listed, program_named, ranks_named
 
 
 @pytest.mark.parametrize(
@@ -16,3 +19,12 @@ def test_ranks_in_words(ranks, said):
 
 def test_numbers_in_words():
     assert listed([5, 3, 2]) == "2, 3 and 5" and listed([1]) == "1" and listed(range(1, 5)) == "1 to 4"
+
+
+def test_a_program_by_its_name_and_a_kernel_by_its_modules_too():
+    def mine(ctx):
+        pass
+
+    assert program_named(mine) == "mine" and program_named(functools.partial(mine)) == "partial"
+    assert program_named(two_phase.all_reduce) == "two_phase.all_reduce"
+    assert program_named(ring.all_gather) == "ring.all_gather"

@@ -401,7 +401,7 @@ def test_the_words_of_a_step():
     view = player(TWO.all_reduce, 2, count=4).set(step=4)
     line = view.did(4)[0][0].line
     assert view.text().splitlines()[:10] == [
-        "all_reduce on 2 ranks",
+        "two_phase.all_reduce on 2 ranks",
         "Step 4 of 9: ranks 0, 1 load 32 bytes in all.",
         "",
         f"  rank 0 loads elements 0:2 of its own \"two_phase.data\" (chunk 0), 16 bytes (line {line})",

@@ -189,10 +189,27 @@ def test_the_witness_of_a_run_on_real_ranks():
 
 
 def test_runs_that_are_called_alike_are_told_apart_by_their_side():
-    runs = [cl.simulate(kernel.all_reduce, X, ranks=2) for kernel in (mesh, two_phase)]
-    view = views.side_by_side(*map(views.kernel_player, runs))
+    view = views.side_by_side(*(views.kernel_player(cl.simulate(mesh.all_reduce, X, ranks=2)) for _ in range(2)))
     for said in (view.caption(), view.text(), view.comparison()):
-        left, right = said.index("left, all_reduce on 2 ranks"), said.index("right, all_reduce on 2 ranks")
+        left, right = said.index("left, mesh.all_reduce on 2"), said.index("right, mesh.all_reduce on 2")
         assert left < right
-    named = views.side_by_side(player(mesh), player(two_phase))
+    runs = [cl.simulate(kernel.all_reduce, X, ranks=2) for kernel in (mesh, two_phase)]
+    named = views.side_by_side(*map(views.kernel_player, runs))
     assert "left" not in named.text() + named.caption()
+
+
+def test_what_is_not_accepted_leaves_the_view_as_it_was():
+    view = views.side_by_side(player(mesh), player(two_phase), step=1)
+    before = view.settings, view.text()
+    for wrong in ({"step": 99}, {"by": "barrier", "step": 99}, {"by": "time"}):
+        with pytest.raises(ValueError, match="side_by_side"):
+            view.set(**wrong)
+        assert (view.settings, view.text()) == before
+    assert view.step().settings["step"] == 2
+
+
+def test_a_player_that_is_like_another_has_its_witness_too():
+    first = views.kernel_player(cl.simulate(broken, X, ranks=2))
+    other = first.alike()
+    first.set(witness=True)
+    assert other.set(witness=True).text() == first.text()
