@@ -8,6 +8,7 @@ become PDF or SVG as well.
 
 import functools
 import io
+import re
 import threading
 from bisect import bisect_right
 from itertools import zip_longest
@@ -30,6 +31,7 @@ _BOX = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _STROKE = _BOX[:2]
 _CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
 _HEAD = 7  # pixels: the strokes of an arrow's head
+_NO_SIGN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # no font has it, and no SVG may
 _BETWEEN = 8  # colours of a ramp, at most: Pillow does not tell apart what differs by less than 4 of 255
 
 
@@ -98,7 +100,7 @@ class Drawing(Shapes):
 
     def label(self, x, y, text, size=9, weight="normal", colour=palette.INK, align="left"):
         """One line of text whose left end, middle or right end is at x and whose vertical middle is at y."""
-        self._labels.append((x, y, text.replace("\n", " "), size, weight, colour, align))
+        self._labels.append((x, y, _NO_SIGN.sub(" ", text), size, weight, colour, align))
 
     def finish(self):
         """The picture: a Matplotlib Figure of its own."""
@@ -165,7 +167,7 @@ class Drawing(Shapes):
 @functools.lru_cache(maxsize=40_000)
 def width_of(text, size=9, weight="normal"):
     """How wide the label is, in pixels."""
-    return sum(width for _, width in _set(text, size, weight))
+    return sum(width for _, width in _set(_NO_SIGN.sub(" ", text), size, weight))
 
 
 def number_of(n, thing):

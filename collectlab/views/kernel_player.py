@@ -58,7 +58,7 @@ class KernelPlayer(SteppedView):
     def __init__(self, run, cards, name, step):
         if not isinstance(run if isinstance(run, Trace) else getattr(run, "trace", None), Trace):
             raise TypeError(f"kernel_player(run={repr(run)}): a Run, a SimulatedRun or a Trace is accepted")
-        self._taken = {False: (run, States(run))}
+        self._taken = {False: (run, States(run), None)}  # witness -> the run, its States, and the Witness
         self._take(False)
         self.nranks = self.states.nranks
         self.cards = _checked(cards, self.nranks)
@@ -71,7 +71,7 @@ class KernelPlayer(SteppedView):
 
     def _take(self, witness):
         """Show the run that was given, or its witness."""
-        run, self.states = self._taken[witness]
+        run, self.states, self.witness = self._taken[witness]
         self.status, self.ends = getattr(run, "status", ""), getattr(run, "ends", {})
         self.report = run.report().splitlines() if self.status not in ("", "done") else []
         self.real = getattr(run, "path", None) is not None
@@ -106,18 +106,18 @@ class KernelPlayer(SteppedView):
         return self.states.step_of[self.witness.step] if witness else 0
 
     def _search(self):
-        """The run in which the first race does harm, and its States; NotAccepted where there is none."""
+        """The run in which the first race does harm, its States and the Witness; NotAccepted where there is none."""
         try:
             program, args = self.states.program()
         except NotKnown as error:
             said = "where its program is not known, no witness can be looked for"
             raise NotAccepted(f"kernel_player: witness=True: {said} ({error})", f"{error}; {said}.") from None
-        self.witness = explore.witness(program, *args, ranks=self.nranks, race=self.states.first_race)
-        if not self.witness:
-            said = "there is no race" if self.witness is None else f"in {self.witness.tried} schedules it did no harm"
+        witness = explore.witness(program, *args, ranks=self.nranks, race=self.states.first_race)
+        if not witness:
+            said = "there is no race" if witness is None else f"in {witness.tried} schedules it did no harm"
             raise NotAccepted(f"kernel_player: witness=True: {said}", f"No witness was found: {said}.")
-        run = simulate(program, *args, ranks=self.nranks, schedule=self.witness.schedule)
-        return run, States(run)
+        run = simulate(program, *args, ranks=self.nranks, schedule=witness.schedule)
+        return run, States(run), witness
 
     # Where it goes
 

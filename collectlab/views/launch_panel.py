@@ -8,7 +8,7 @@ from collectlab.launcher.glance import Follower
 from collectlab.launcher.ranks import MOST_RANKS, Ranks
 from collectlab.views.drawing import number_of
 from collectlab.views.live import MOST, Living, apart, heading, set_markup, table
-from collectlab.views.view import NotAccepted
+from collectlab.views.view import CHANGING, NotAccepted, alone
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -37,9 +37,8 @@ class LaunchPanel(Living):
     def __init__(self, program, args, **settings):
         self.program, self.args = program, args
         self.ranks = self.run = None
-        self._follower = self._keeper = self._glance = None
+        self._glance = None
         self._why, self._came = "", False  # what went wrong; whether the ranks have been ready
-        self._showing = threading.RLock()  # buttons, the thread that follows a run and the one that keeps the ranks
         super().__init__(**settings)
 
     def _check(self, settings):
@@ -208,31 +207,31 @@ class LaunchPanel(Living):
     def _show(self):
         apart(self._show_now)
 
+    @alone
     def _show_now(self):
-        with self._showing:
-            if self._widget is None:
-                return
-            self._setting = True
-            try:
-                for name, control in self._inputs.items():
-                    if control.value != self._settings[name]:
-                        control.value = self._settings[name]
-            finally:
-                self._setting = False
-            there = self._there()
-            for control in self._inputs.values():
-                control.disabled = there
-            self._start.disabled, self._stop.disabled = there, not there
-            said = "<br>".join(map(html.escape, self.state().splitlines()))
-            set_markup(self._caption, f"<span role='status'>{said}</span>")
-            set_markup(self._head, heading(self._glance) if self._glance else "")
-            set_markup(self._table, table(self._glance) if self._glance else "")
+        if self._widget is None:
+            return
+        self._setting = True
+        try:
+            for name, control in self._inputs.items():
+                if control.value != self._settings[name]:
+                    control.value = self._settings[name]
+        finally:
+            self._setting = False
+        there = self._there()
+        for control in self._inputs.values():
+            control.disabled = there
+        self._start.disabled, self._stop.disabled = there, not there
+        said = "<br>".join(map(html.escape, self.state().splitlines()))
+        set_markup(self._caption, f"<span role='status'>{said}</span>")
+        set_markup(self._head, heading(self._glance) if self._glance else "")
+        set_markup(self._table, table(self._glance) if self._glance else "")
 
     def close(self):
         """Take the widget off the page. The ranks go on; `stop` stops them. It may be shown again."""
         if self._follower is not None:
             self._follower.stop()
-        with self._showing:
+        with CHANGING:
             super().close()
             self._follower = self._start = self._stop = self._head = self._table = None
         if self.ranks is not None:

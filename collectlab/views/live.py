@@ -38,6 +38,9 @@ class Living(View):
     def _check(self, settings):
         return settings
 
+    def _bare(self):
+        return super()._bare() | {"_follower": None, "_keeper": None}
+
     def name(self):
         """What the view is of, in words that do not depend on the moment: str."""
         raise NotImplementedError
@@ -97,7 +100,7 @@ class LiveView(Living):
     def __init__(self, run):
         if not isinstance(run, Run):
             raise TypeError(f"live(run={run!r}): a Run is accepted, as Ranks.submit, run or attach returns it")
-        self.run, self._follower = run, None
+        self.run = run
         super().__init__()
 
     def name(self):

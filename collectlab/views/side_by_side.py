@@ -55,9 +55,9 @@ class SideBySide(SteppedView):
     def _check(self, settings):
         if settings["by"] not in BY:
             raise ValueError(f"side_by_side: by is one of {', '.join(BY)}, not {settings['by']!r}")
-        self._settings = {"by": settings["by"]}  # which decides how many steps there are
-        settings = self._checked_step("side_by_side", settings)
-        for player, stops in zip(self.players, self._stops(settings["by"]), strict=True):
+        found = self._stops(settings["by"])
+        settings = self._checked_step("side_by_side", settings, max(map(len, found)) - 1)
+        for player, stops in zip(self.players, found, strict=True):
             player.set(step=stops[min(settings["step"], len(stops) - 1)])
         return settings
 
@@ -67,11 +67,8 @@ class SideBySide(SteppedView):
             settings = {"step": 0} | settings
         return super().set(**settings)
 
-    def alike(self):
-        """Another view of the same, with settings, players and a widget of its own."""
-        other = super().alike()
-        other.players = tuple(player.alike() for player in self.players)
-        return other
+    def __getstate__(self):
+        return super().__getstate__() | {"players": tuple(player.alike() for player in self.players)}
 
     def first_race(self):
         """Go to the step that completes the first race of either; ValueError where neither has one that is known."""

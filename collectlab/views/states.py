@@ -95,7 +95,7 @@ class States:
         except NotKnown as error:
             found, self.unknown = None, str(error)
         self.counted = found is None or found.counted
-        self._past = defaultdict(lambda: ([], []))  # what changes -> the steps at which it does, and to what
+        self._past = defaultdict(_unchanged)  # what changes -> the steps at which it does, and to what
         self._cut()
         self._signal()
         self._store(found)
@@ -361,6 +361,11 @@ class States:
     def has_barriers(self):
         """Whether a rank ever leaves a barrier."""
         return bool(self._over[BARRIER])
+
+
+def _unchanged():
+    """The steps at which something changes, and to what: none yet."""
+    return [], []
 
 
 class _Held(dict):

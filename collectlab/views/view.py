@@ -8,7 +8,9 @@ on GitHub, nbconvert) the static picture, and in a terminal the text.
 import asyncio
 import base64
 import copy
+import functools
 import html
+import threading
 
 from collectlab.views.drawing import Drawing
 
@@ -21,6 +23,20 @@ READABLE = 860  # pixels; a narrower page scrolls the picture
 _SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
 # what is too wide can be scrolled, also with the keys
 _WORDS = "<pre tabindex='0' style='overflow-x: auto'>{}</pre>"
+
+
+CHANGING = threading.RLock()
+
+
+def alone(change):
+    """The method, which one thread at a time can call: controls are heard in another one than that of the cells."""
+
+    @functools.wraps(change)
+    def changed(*args, **kwargs):
+        with CHANGING:
+            return change(*args, **kwargs)
+
+    return changed
 
 
 class NotAccepted(ValueError):
@@ -44,10 +60,8 @@ class View:
     SHOWS_MORE = False  # whether the static picture shows more than the one that can be stepped
 
     def __init__(self, **settings):
+        self.__dict__.update(self._bare())
         self._settings = self._check(settings)
-        self._drawing = self._widget = self._image = None
-        self._inputs, self._buttons = {}, []
-        self._setting = False
 
     # What it shows
 
@@ -100,6 +114,7 @@ class View:
         """The settings as they are now: a dict of its own."""
         return dict(self._settings)
 
+    @alone
     def set(self, **settings):
         """Change settings, as the controls do; returns the view. ValueError names the one that is not accepted."""
         unknown = sorted(settings.keys() - self._settings.keys())
@@ -112,14 +127,23 @@ class View:
 
     def alike(self):
         """Another view of the same, with settings and a widget of its own."""
-        other = copy.copy(self)
-        other._settings, other._setting = dict(self._settings), False
-        other._drawing = other._widget = other._image = None
-        other._inputs, other._buttons = {}, []
-        return other
+        return copy.copy(self)
+
+    def __getstate__(self):
+        """What a copy, also a pickled one, has of this view: all but the widget."""
+        parts = {name: None for name, value in self.__dict__.items() if hasattr(value, "model_id")}
+        return self.__dict__ | parts | self._bare() | {"_settings": dict(self._settings)}
+
+    def __deepcopy__(self, memo):
+        return self.alike()
+
+    def _bare(self):
+        """The attributes of a view without a widget: a dict."""
+        return {"_widget": None, "_image": None, "_drawing": None, "_inputs": {}, "_buttons": [], "_setting": False}
 
     # The widget
 
+    @alone
     def widget(self):
         """The ipywidgets widget, made when it is first asked for."""
         if self._widget is None:
@@ -158,6 +182,7 @@ class View:
         self._buttons.append((button, act))
         return button
 
+    @alone
     def _changed(self, change):
         if not self._setting:
             new = change["new"]
@@ -203,6 +228,7 @@ class View:
     def forget(self):
         """Let go of finished pictures, where there are any: each is drawn anew when it is asked for."""
 
+    @alone
     def close(self):
         """Take the widget off the page and let go of its picture. It may be shown again."""
         if self._widget is None:
@@ -212,8 +238,7 @@ class View:
         for button, action in self._buttons:
             button.on_click(action, remove=True)
         _close(self._widget)
-        self._widget = self._drawing = self._image = self._caption = self._words_button = self._in_words = None
-        self._inputs, self._buttons = {}, []
+        self.__dict__.update(self.__getstate__())
 
 
 class SteppedView(View):
@@ -225,13 +250,12 @@ class SteppedView(View):
     """
 
     pace = 0.9
-    _at_the_first, _at_the_last = (), ()  # the buttons that then have nowhere to go
-    _play = _turn = None  # the button, and which press of it is the present one
-    _ahead = None  # the call that is to draw ahead
+    # _finished is settings -> picture, the one that was used last at the end; _ahead the call that is to draw ahead;
+    # _turn which press of _play is the present one, and _task what goes on since; _at_the_first and _at_the_last are
+    # the buttons that then have nowhere to go
 
     def __init__(self, **settings):
         super().__init__(**settings)
-        self._finished = {}  # settings -> picture, the one that was used last at the end
         self._was, self._way = self._settings["step"], 1  # the step that was shown, and which way it goes on
 
     @property
@@ -239,23 +263,21 @@ class SteppedView(View):
         """The number of the last step."""
         raise NotImplementedError
 
+    @alone
     def step(self, n=1):
         """Go n steps forward, or back where n is negative, as the buttons do; it stops at either end."""
         return self.set(step=min(max(self._settings["step"] + n, 0), self.last))
 
-    def _checked_step(self, call, settings):
-        """The settings, where there is such a step; ValueError otherwise."""
-        step = settings["step"]
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= self.last:
-            raise ValueError(f"{call}: step is a whole number, 0 to {self.last}, not {step!r}")
+    def _checked_step(self, call, settings, last=None):
+        """The settings, where there is such a step, up to `last` or that of the view; ValueError otherwise."""
+        step, last = settings["step"], self.last if last is None else last
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= last:
+            raise ValueError(f"{call}: step is a whole number, 0 to {last}, not {step!r}")
         return settings
 
-    def alike(self):
-        """Another view of the same, with settings and a widget of its own."""
-        other = super().alike()
-        other._play = other._turn = other._ahead = None
-        other._finished = {}
-        return other
+    def _bare(self):
+        none = dict.fromkeys(("_ahead", "_play", "_turn", "_task"))
+        return super()._bare() | none | {"_finished": {}, "_at_the_first": (), "_at_the_last": ()}
 
     # Pictures that are there before they are asked for
 
@@ -304,7 +326,10 @@ class SteppedView(View):
                 return likely, rest
         return None, 0
 
+    @alone
     def _draw_ahead(self, likely):
+        if self._widget is None:  # closed by now
+            return
         likely._paint(self._drawing, static=False)
         self._put_by(likely._asked(), self._drawing.png())
         self._look_ahead()
@@ -345,10 +370,12 @@ class SteppedView(View):
             if likely is not None:
                 self._draw_ahead(likely)
             await asyncio.sleep(due - loop.time())
+            with CHANGING:
+                if self._turn is turn:
+                    self.step()
+        with CHANGING:
             if self._turn is turn:
-                self.step()
-        if self._turn is turn:
-            self._play.value = False
+                self._play.value = False
 
     def _show(self):
         self._stop_looking()
@@ -364,14 +391,13 @@ class SteppedView(View):
         for button in self._at_the_last:
             button.disabled = step == self.last
 
+    @alone
     def close(self):
         """Take the widget off the page, and stop it."""
         if self._play is not None:
             self._play.unobserve_all()
         self._stop_looking()
         super().close()
-        self._play = self._turn = None
-        self.forget()
 
 
 def _close(widget):

@@ -2,11 +2,15 @@
 
 import asyncio
 import base64
+import copy
 import html
 import io
+import pickle
 import re
 import subprocess
 import sys
+import threading
+import xml.dom.minidom
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from collectlab.bench import views as bench
 from collectlab.layout import Partition, RankMap
 from collectlab.views import palette
 from collectlab.views.drawing import Drawing, fitting, width_of
+from collectlab.views.view import CHANGING
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MARKUP = "<script>alert(1)</script> & $x^2$"
@@ -281,8 +286,66 @@ def test_play_stops_when_it_is_pressed_again_and_when_the_view_is_closed():
 
     async def close():
         view._play.value = True
+        task = view._task
         view.close()
-        await view._task
+        await task
 
     asyncio.run(close())
     assert view.settings["step"] == 2
+
+
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda view: pickle.loads(pickle.dumps(view))}
+
+
+# a plan that was run holds NumPy itself, of which there is no pickle
+OF_VIEWS = [(name, how) for name in bench.VIEWS for how in COPIES if (name, how) != ("streams", "pickle")]
+
+
+@pytest.mark.parametrize(("name", "how"), OF_VIEWS)
+def test_a_copy_has_settings_and_a_widget_of_its_own(name, how):
+    view = bench.make(name, 3)
+    before, picture, widget = view.text(), view.png(), view.widget()
+    other = COPIES[how](view)
+    assert (other.text(), other.png(), other._widget) == (before, picture, None)
+    if "step" in view.settings:
+        other.set(step=0 if view.settings["step"] else 1)
+    assert other.widget() is not widget
+    other.close()
+    assert view.text() == before and widget.comm is not None and view.widget() is widget
+    view.close()
+
+
+def test_one_thread_at_a_time_changes_a_view():
+    view, free = player(), []
+
+    def look(drawing, static):
+        thread = threading.Thread(target=lambda: free.append(CHANGING.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        paint(drawing, static)
+
+    paint, view._paint = view._paint, look
+    view.widget()
+    view.set(step=1)
+    view.step(2)
+    view._draw_ahead(view.alike().step())
+    view._inputs["step"].value = 0
+    view.close()
+    assert free == [False] * 5
+
+
+def test_a_view_that_was_closed_draws_nothing_ahead():
+    view = player()
+    view.widget()
+    view.close()
+    view._draw_ahead(view.alike().step())
+    assert view._finished == {}
+
+
+@pytest.mark.parametrize("sign", ("\n", "\t", "\x00", "\x9b", "\u2028", "\ud800"))
+def test_what_is_no_sign_is_a_space_in_a_picture(sign):
+    view, plain = (views.memory_timeline([{"name": f"a{gap}b"}]) for gap in (sign, " "))
+    assert view.png() == plain.png()
+    file = io.BytesIO()
+    view.figure().savefig(file, format="svg")
+    xml.dom.minidom.parseString(file.getvalue())
