@@ -51,15 +51,15 @@ class Arrivals(SteppedView):
         self.nranks, self._events = trace.nranks, trace.events
         if self.nranks > MOST_RANKS:
             raise ValueError(f"arrivals(run): the run has {self.nranks} ranks; 1 to {MOST_RANKS} can be drawn")
-        stuck = getattr(run, "stuck", None) or {}
-        names = [e.name for e in self._events if e.kind in (NOTIFY, WAIT)] + [wait[1] for wait in stuck.values()]
+        stuck = {rank: event for rank, (event, _) in trace.waiting.items()}
+        names = [e.name for e in [*self._events, *stuck.values()] if e.kind in (NOTIFY, WAIT)]
         self.signals = _chosen(signals, list(dict.fromkeys(names)))
         self._places = [
             at for at, e in enumerate(self._events) if e.kind in (NOTIFY, WAIT) and e.name == self.signals
         ]
         self.steps = [self._events[at] for at in self._places]
-        self._stuck = {rank: wait for rank, wait in stuck.items() if wait[1] == self.signals}
-        self.rows = 1 + max([e.row for e in self.steps] + [wait[2] for wait in self._stuck.values()])
+        self._stuck = {rank: e for rank, e in stuck.items() if e.name == self.signals}
+        self.rows = 1 + max(e.row for e in [*self.steps, *self._stuck.values()])
         self._theirs = [[] for _ in range(self.nranks)]  # of each rank: the places of its events
         for at, e in enumerate(self._events):
             self._theirs[e.rank].append(at)
@@ -123,11 +123,8 @@ class Arrivals(SteppedView):
 
     def _next_wait(self, rank, place):
         """(row, writer, at_least) of the wait that the rank comes to next, or None if it does something else."""
-        if place:
-            e = self._events[place[0]]
-            return (e.row, e.peer, e.at_least) if e.kind == WAIT and e.name == self.signals else None
-        writer, _, row, at_least = self._stuck.get(rank, (None,) * 4)
-        return None if writer is None else (row, writer, at_least)
+        e = self._events[place[0]] if place else self._stuck.get(rank)
+        return (e.row, e.peer, e.at_least) if e and e.kind == WAIT and e.name == self.signals else None
 
     # In words
 

@@ -86,6 +86,7 @@ def test_a_stuck_rank_waits_to_the_end():
     assert view.count(0, 1, 1) == view.passed(0, 1, 1) == 1
     assert "rank 0  1    -            1, waits for 2  0" in view.text()
     assert "rank 0 waits for rank 1, row 1, at least 2; the cell is 1" in labels(view)
+    assert views.arrivals(run.trace).text() == view.text()  # as of a run on real ranks, which has nothing else
 
 
 def test_ranks_that_only_wait_are_seen_too():
