@@ -2,8 +2,10 @@
 
 import operator
 from dataclasses import dataclass
+from reprlib import repr
 
 KINDS = ("retained", "sharded", "temporary")
+MOST = 2**100
 UNNAMED = "bytes"  # the label of an amount that has none
 
 
@@ -60,8 +62,8 @@ def read_phase(number, given):
 def checked_bytes(where, size):
     """The size as an int; ValueError, which says where, if it is no number of bytes."""
     try:
-        if isinstance(size, bool) or operator.index(size) < 0:
+        if isinstance(size, bool) or not 0 <= operator.index(size) < MOST:
             raise TypeError
     except TypeError:
-        raise ValueError(f"{where}: bytes are a whole number from 0 up, not {size!r}") from None
+        raise ValueError(f"{where}: bytes are a whole number, 0 to 2**100 - 1, not {repr(size)}") from None
     return operator.index(size)

@@ -2,6 +2,8 @@
 
 import math
 import operator
+import re
+from reprlib import repr
 
 from collectlab.views.modular_picture import NOT, RULE, ModularPicture
 from collectlab.views.view import NotAccepted, SteppedView
@@ -38,6 +40,8 @@ class ModularLab(SteppedView):
             raise NotAccepted(f"{call}: a {said}", f"What is added {said}.")
         if not _whole(settings["step"]) or not 0 <= settings["step"] <= settings["m"]:
             raise ValueError(f"{call}: step is a whole number, 0 to {settings['m']}, not {settings['step']!r}")
+        if not _whole(settings["of"]) or settings["of"] < 1:
+            raise ValueError(f"{call}: of is the number of a step, from 1 up, not {settings['of']!r}")
         guesses = {name: _guess(call, name, settings[name]) for name in ("residue", "period")}
         return settings | guesses | {name: operator.index(settings[name]) for name in ("m", "a", "step", "of")}
 
@@ -215,7 +219,7 @@ def _whole(value):
 def _guess(call, name, value):
     """A prediction as text: "" or a whole number."""
     text = str(value).strip()
-    if text and not text.lstrip("-").isdecimal():
-        said = f"is a whole number, or nothing, not {value!r}"
+    if not re.fullmatch("|-?[0-9]{1,9}", text):
+        said = f"is a whole number of nine digits at most, or nothing, not {repr(value)}"
         raise NotAccepted(f"{call}: {name} {said}", f"A prediction {said}.")
     return text

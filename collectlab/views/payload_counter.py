@@ -1,6 +1,7 @@
 """The payload counter: what a call's count argument counts, and how long each side of the call then is."""
 
 import operator
+from reprlib import repr
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class PayloadCounter(View):
     """The view that `payload_counter` returns."""
 
     def _check(self, settings):
-        call = f"payload_counter({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+        call = f"payload_counter({', '.join(f'{name}={repr(value)}' for name, value in settings.items())})"
         operation, library = settings["operation"], settings["library"]
         libraries = {name.lower(): name for name in payload.LIBRARIES}
         if not isinstance(library, str) or library.lower() not in libraries:
@@ -287,8 +288,8 @@ def _table(rows, sides):
 
 
 def _whole(call, name, value, least):
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
-        said = f"is a whole number, {least} or more, not {value!r}"
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= operator.index(value) < 2**63:
+        said = f"is a whole number, {least} to 2**63 - 1, not {repr(value)}"
         raise NotAccepted(f"{call}: {name} {said}", f"The number of {name.removeprefix('n')} {said}.")
     return operator.index(value)
 

@@ -452,9 +452,14 @@ def _between(predicted, nranks):
     call = "traffic(run, cards, predicted)"
     if isinstance(predicted, Trace) or isinstance(getattr(predicted, "trace", None), Trace):
         predicted = Traffic(predicted, None, None, None).matrix
-    matrix = np.asarray(predicted)
-    if matrix.dtype.kind not in "iu" or (matrix < 0).any():
-        raise TypeError(f"{call}: predicted is a run, or an array of whole numbers from 0 up, not {repr(predicted)}")
+    try:
+        matrix = np.asarray(predicted)
+        fits = matrix.dtype.kind in "iu" and (matrix >= 0).all() and matrix.sum(dtype=float) < 2**63
+    except ValueError:  # rows of several lengths
+        fits = False
+    if not fits:
+        said = "a run, or an array of whole numbers from 0 up, which together are below 2**63"
+        raise TypeError(f"{call}: predicted is {said}, not {repr(predicted)}")
     if matrix.shape != (nranks, nranks):
         raise ValueError(f"{call}: predicted has the shape {matrix.shape}, and the run {nranks} ranks")
     matrix = matrix.astype(np.int64)

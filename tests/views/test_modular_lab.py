@@ -151,10 +151,18 @@ def test_every_slot_is_drawn_also_where_there_are_many():
         ({"m": True}, "m is a whole number, 1 to 64, not True"),
         ({"a": 1.5}, "a is a whole number"),
         ({"step": 9}, "step is a whole number, 0 to 8, not 9"),
-        ({"residue": "three"}, "residue is a whole number, or nothing, not 'three'"),
+        ({"period": "--5"}, "period is a whole number of nine digits at most, or nothing, not '--5'"),
+        ({"residue": "9" * 5000}, "residue is a whole number of nine digits at most, or nothing, not '9999999"),
+        ({"residue": "three"}, "residue is a whole number of nine digits at most, or nothing, not 'three'"),
     ],
 )
 def test_what_is_not_accepted_is_named(settings, said):
     with pytest.raises(ValueError, match=r"^modular_lab\(m=") as caught:
         views.modular_lab(**settings)
     assert said in str(caught.value)
+
+
+def test_a_step_that_a_prediction_cannot_be_for_is_named():
+    for of in ("x", 0, True):
+        with pytest.raises(ValueError, match="of is the number of a step, from 1 up"):
+            views.modular_lab().set(of=of)

@@ -141,9 +141,9 @@ def test_a_control_that_is_not_accepted_goes_back_and_says_why(control, markup):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("ranks", 2.5, "The number of ranks is a whole number, 1 or more, not 2.5."),
-        ("ranks", 0, "The number of ranks is a whole number, 1 or more, not 0."),
-        ("elements", 4.5, "The number of elements is a whole number, 0 or more, not 4.5."),
+        ("ranks", 2.5, "The number of ranks is a whole number, 1 to 2**63 - 1, not 2.5."),
+        ("ranks", 0, "The number of ranks is a whole number, 1 to 2**63 - 1, not 0."),
+        ("elements", 4.5, "The number of elements is a whole number, 0 to 2**63 - 1, not 4.5."),
     ],
 )
 def test_a_fraction_is_refused_and_not_cut(control, markup, name, value, says):
@@ -182,12 +182,13 @@ def test_the_arrows_lead_from_one_length_that_is_accepted_to_the_next(control, m
         ({"operation": "allreduce"}, ValueError, "operation is one of all_reduce, "),
         ({"operation": ["all_reduce"]}, ValueError, "operation is one of"),
         ({"operation": "all_gather_v"}, ValueError, "operation is one of"),
-        ({"nranks": 0}, ValueError, "nranks is a whole number, 1 or more, not 0"),
+        ({"nranks": 0}, ValueError, "nranks is a whole number, 1 to 2**63 - 1, not 0"),
         ({"nranks": "four"}, ValueError, "nranks is a whole number"),
         ({"nranks": True}, ValueError, "nranks is a whole number"),
         ({"nranks": float("nan")}, ValueError, "nranks is a whole number"),
-        ({"elements": -1}, ValueError, "elements is a whole number, 0 or more, not -1"),
+        ({"elements": -1}, ValueError, "elements is a whole number, 0 to 2**63 - 1, not -1"),
         ({"elements": float("inf")}, ValueError, "elements is a whole number"),
+        ({"elements": 10**400}, ValueError, "elements is a whole number, 0 to 2**63 - 1, not 10000"),
         ({"elements": 5}, ValueError, "elements=5; take a multiple of 2, such as 6"),
         ({"dtype": object}, TypeError, "dtype="),
         ({"dtype": "float31"}, TypeError, "dtype='float31'"),
@@ -234,5 +235,5 @@ def test_settings_that_only_code_can_give_reach_the_controls(control, markup):
     assert control(widget, "dtype").value == "complex128"
     control(widget, "elements").value = -1
     assert control(widget, "elements").value == 2**40
-    assert "The number of elements is a whole number, 0 or more, not -1." in markup(widget)
+    assert "The number of elements is a whole number, 0 to 2**63 - 1, not -1." in markup(widget)
     view.close()

@@ -262,6 +262,7 @@ def test_a_prediction_may_be_written_down():
     assert own[0, 0] == 7
     for given, error in (
         (np.zeros((3, 3), int), ValueError), (np.zeros((2, 2)), TypeError), (-own, TypeError), ("24", TypeError),
+        ([[0, 1], [2]], TypeError), (np.full((2, 2), 2**62), TypeError), (np.full((2, 2), 2**63), TypeError),
         (simulated(kernels.mesh, 3, 3), ValueError),
     ):  # fmt: skip
         with pytest.raises(error, match=r"traffic\(run, cards, predicted\): predicted"):
