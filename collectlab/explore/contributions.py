@@ -76,7 +76,7 @@ def contributions(trace, program, args):
         raise NotKnown(f"the run moved {numbers:,} numbers, too many to be followed; take shorter arrays")
     kinds = "fc" if _kinds(args) & {*"fc"} else "iu"
     if not _kinds(args) & {*kinds}:
-        raise NotKnown("no argument of the program is an array, which could be followed")
+        raise NotKnown("no argument of the program is an array of numbers, which could be followed")
 
     def numbers_of(levels):
         """What lay where in a run in which rank r's arrays hold levels[r]: one flat array, and where it is cut."""
