@@ -95,7 +95,7 @@ class Played(supervisor.Supervisor):
         self.since = supervisor.time.monotonic()
         self.submitted, self.answered, self.done, self.crossed = [], [0, 0], [], []
         self.mute, self.deaths, self.words = set(), [], []  # ranks whose guard is dead; who died, and what was wanted
-        self.given_before = None
+        self.given_before = self.looks = None
         self._await_ranks()
         for event in events:
             self.play(*event)
@@ -110,6 +110,7 @@ class Played(supervisor.Supervisor):
 
     def send(self, op, **message):
         self.done += [message["id"]] if op == "done" else []
+        self.looks = message["ranks"] if op == "looks" else None
 
     def _write(self, run, value):
         return True
@@ -120,7 +121,7 @@ class Played(supervisor.Supervisor):
     def state(self):
         """What decides how it goes on from here."""
         now, known = supervisor.time.monotonic(), dict(vars(self))
-        for name in ("selector", "notebook", "process", "homes", "output", "logs_due"):
+        for name in ("selector", "notebook", "process", "homes", "output", "logs_due", "looks"):
             del known[name]
         known["ranks"] = [(vars(rank) | {"home": rank.home and rank.home.name}) for rank in self.ranks]
         known["here"], known["kept"] = vars(self.here), [there.told for there in self.kept]

@@ -92,6 +92,7 @@ def test_no_order_hides_what_happened_or_makes_it_wait_for_ever(play, clock):
             played._do_glance()
             played._do_look("first")
             assert played.state() == before, "who looks has changed something"
+            assert bool(played.looks) == bool(played.run and played.run["id"] == "first"), "another run is looked at"
             ready, run = played._ready(), played.run
             ended, seconds = until_it_ends(played)
             if played.leaving:

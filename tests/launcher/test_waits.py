@@ -12,6 +12,7 @@ from played import Ended, Played, until_it_ends
 
 import collectlab as cl
 from collectlab.launcher import host, mpiexec, supervisor, sweep
+from collectlab.launcher.keeper import Kept
 from collectlab.launcher.wire import Channel
 
 
@@ -84,6 +85,26 @@ def test_a_keeper_that_has_gone_as_it_was_welcomed_is_heard_to_have_gone(clock):
     played._on_kept(played.kept[0])
     ended, _ = until_it_ends(played)
     assert ended.value["cause"]["kind"] == "lost host" and ended.value["cause"]["host"] == "there"
+
+
+def test_what_a_keeper_says_while_its_look_is_waited_for_is_heard(clock):
+    class Served(Exception):
+        pass
+
+    def select(timeout):
+        raise Served
+
+    ours, theirs = map(Channel, socket.socketpair())
+    played = Played(hosts=2)
+    played.kept, played.select = [Kept(ours, "there")], select
+    theirs.send(op="heard", rank=1, who="rank", message={"op": "rank", "host": "there"})
+    theirs.send(op="looked", asked=1, seen=[])
+    played._seen()
+    with pytest.raises(Served):
+        played.serve()
+    assert played.ranks[1].signed_in == {"rank"}
+    for channel in (ours, theirs):
+        channel.close()
 
 
 def leaves_a_process(ctx):
