@@ -9,7 +9,7 @@ import threading
 import time
 
 from collectlab.launcher import sweep
-from collectlab.launcher.wire import Broken, Channel
+from collectlab.launcher.wire import LONGEST_WAIT, Broken, Channel
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
@@ -66,7 +66,8 @@ class Link:
 
     def expect(self, seconds):
         """It is to end what it does by itself, after so many seconds at the latest, or None: who knows when."""
-        self._due = None if seconds is None else time.monotonic() + seconds + _LATE
+        known = seconds is not None and seconds < LONGEST_WAIT
+        self._due = time.monotonic() + seconds + _LATE if known else None
 
     def messages(self):
         """What the supervisor says, until it is gone, or has not ended by itself what it was to end."""

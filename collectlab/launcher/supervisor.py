@@ -21,7 +21,7 @@ from collections import deque
 from collectlab.launcher import jobs, network, rundir, sweep
 from collectlab.launcher.host import Host, react
 from collectlab.launcher.keeper import Kept, leave_heir
-from collectlab.launcher.wire import Broken, Channel
+from collectlab.launcher.wire import LONGEST_WAIT, Broken, Channel
 
 SETTLE = 0.25  # seconds the other ranks are given after a failure, so that all that fail are named
 SETTLE_MOST = 1.0  # as long as one of them is neither over nor in an MPI call: on a busy machine
@@ -87,7 +87,7 @@ class Supervisor:
     def _pause(self):
         """Seconds until there is something to do here without anybody's asking; None for never."""
         moments = [*(self.deadline or ())[:1], *([self.logs_due] if self.run else ())]
-        pause = max(0.0, min(moments) - time.monotonic()) if moments else None
+        pause = min(max(0.0, min(moments) - time.monotonic()), LONGEST_WAIT) if moments else None
         if self.process is None or self.key_file or any(rank.signed_in for rank in self.ranks):
             return pause
         if os.path.basename(self.process.args[0]) != self.launcher:

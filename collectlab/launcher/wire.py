@@ -7,6 +7,7 @@ import struct
 
 _HEAD = struct.Struct("!I")
 LONGEST = 1 << 24
+LONGEST_WAIT = 1 << 20  # seconds, twelve days: poll(2) takes no more than twice as many
 
 
 class Broken(ConnectionError):

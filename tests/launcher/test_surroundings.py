@@ -370,6 +370,12 @@ def test_too_many_bytes_are_pruned_too(monkeypatch):
     assert [os.path.exists(path) for path in paths] == [False, True]
 
 
+def test_patience_may_last_for_years(monkeypatch, mark):
+    monkeypatch.setenv("COLLECTLAB_START_SECONDS", "1e9")
+    run = cl.run(fine, ranks=2, device="cpu", timeout=1e300)
+    assert run.ok, run.report()
+
+
 def test_a_start_that_takes_too_long_ends_with_a_hint(monkeypatch, mark):
     monkeypatch.setenv("COLLECTLAB_START_SECONDS", "0.05")
     run = cl.run(fine, ranks=4, device="cpu")
