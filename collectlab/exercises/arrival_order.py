@@ -248,7 +248,7 @@ place_by_rank = ProgramExercise(
         CallMistake(
             "came in rank order",
             _came_in_rank_order,
-            "the result is right, but the chunks came in rank order, in which appending is right by luck. Let "
+            "the chunks came in rank order, in which appending is right by luck. Let "
             "`arrivals` count down again, with a=-1.",
         ),
     ),

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import inspect
 import io
+import numbers
 import os
 import re
 import sys
@@ -50,7 +51,7 @@ class CallMistake:
     """A program that returns the right results in another way than the question asks for.
 
     shows    from the Calls of each rank, in their order, and the inputs, to whether it does
-    message  the sentence
+    message  the sentence, from "the result is right, but" on
     """
 
     name: str
@@ -67,8 +68,8 @@ class ProgramExercise:
     expected  from those arrays to the right results, one array per rank
     why       one sentence about a right program
     mistakes  ProgramMistakes, in the order in which they are tried
-    reserved  collective calls that would leave nothing to do: name -> what is said when the program makes it, or
-              its form with a request, as Iallreduce of Allreduce
+    reserved  collective calls that would leave nothing to do: name -> what is said, as in a CallMistake, when the
+              program makes it, or its form with a request, as Iallreduce of Allreduce
     required  calls out of which the program is to be made: it has to make one of them
     by_calls  CallMistakes, in the order in which they are tried where the results are right
     ranks     the numbers of ranks it is tried on, one after another
@@ -142,14 +143,14 @@ class ProgramExercise:
             return None
         called = {call.name for of_rank in calls for call in of_rank}
         for name in sorted(called & set(self.reserved)):
-            return Verdict(False, f"not yet: {self.reserved[name]}", f"calls {name}")
+            return Verdict(False, f"not yet: the result is right, but {self.reserved[name]}", f"calls {name}")
         if self.required and not called & set(self.required):
             name = self.required[0]
-            said = f"the result is right, but the program never calls {name}, and it is to be made out of that."
-            return Verdict(False, f"not yet: {said}", f"lacks {name}")
+            said = f"the program never calls {name}, and it is to be made out of that."
+            return Verdict(False, f"not yet: the result is right, but {said}", f"lacks {name}")
         for mistake in self.by_calls:
             if mistake.shows(calls, xs):
-                return Verdict(False, f"not yet: {mistake.message}", mistake.name)
+                return Verdict(False, f"not yet: the result is right, but {mistake.message}", mistake.name)
         return None
 
 
@@ -255,17 +256,24 @@ _READY_MADE = "collectlab.sharding.collectives"
 _WITH_COUNTS = ("Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
 
 
-def sends_other_data(*names):
-    """A CallMistake's `shows`: some rank's calls of these names are not given its x, up to signs and zeros."""
+def goes_only_into(*names):
+    """The CallMistake of giving a rank's x to other calls than those of these names, or not to those."""
 
     def shows(calls, xs):
         for of_rank, x in zip(calls, xs, strict=True):
-            sent = [np.ravel(call.sent) for call in of_rank if call.name in names and call.sent is not None]
-            if not np.array_equal(*(np.sort(np.abs(a[a != 0])) for a in (np.concatenate([x[:0], *sent]), x))):
+            here = [call.sent for call in of_rank if call.name in names]
+            beside = [call.sent for call in of_rank if call.name not in names]
+            if _hold(beside, x) or not (_hold(here, x) or any(sent is None for sent in here)):
                 return True
         return False
 
-    return shows
+    return CallMistake("for nothing", shows, f"x is to go into {names[0]} and into no other call.")
+
+
+def _hold(arrays, x):
+    """Whether every element of x is in one of the arrays, up to signs and zeros."""
+    elements = [np.ravel(array) for array in arrays if array is not None]
+    return np.isin(x[x != 0], np.abs(np.concatenate([x[:0], *elements]))).all()
 
 
 class _Noting:
@@ -298,8 +306,10 @@ class _Noting:
 
 
 def _sent(args, kwargs):
-    """A copy of the array that a call is given to read: its first one, also where another lies in its place."""
+    """A copy of the array, or list of numbers, that a call is given to read: its first, whatever place that has."""
     for given in (*args[:2], *map(kwargs.get, ("sendbuf", "recvbuf"))):
+        if isinstance(given, list) and given and all(isinstance(one, numbers.Number) for one in given):
+            return np.array(given)
         array = given[0] if isinstance(given, list | tuple) and given else given
         if isinstance(array, np.ndarray):
             return array.copy()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake, sends_other_data
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake, goes_only_into
 from collectlab.layout import Partition
 from collectlab.sharding import Adam, Network, Task, mixed_precision, plan
 
@@ -95,10 +95,8 @@ sharded_step = ProgramExercise(
     expected=lambda xs: [_new(xs)] * len(xs),
     ranks=(2, 3, 4, 1),
     reserved={
-        "Allreduce": "the result is right, but Allreduce gives every rank the whole gradient. "
-        "Reduce-scatter it.",
-        "allreduce": "the result is right, but allreduce gives every rank the whole gradient. "
-        "Reduce-scatter it.",
+        "Allreduce": "Allreduce gives every rank the whole gradient. Reduce-scatter it.",
+        "allreduce": "allreduce gives every rank the whole gradient. Reduce-scatter it.",
         "allgather": "allgather moves Python objects. Use Allgatherv, into params.",
     },
     required=("Reduce_scatter", "Reduce_scatter_block"),
@@ -106,14 +104,10 @@ sharded_step = ProgramExercise(
         CallMistake(
             "everything everywhere",
             _hands_gradients_round,
-            "the result is right, but the summed gradient was handed round, and every rank has updated all "
+            "the summed gradient was handed round, and every rank has updated all "
             "parameters. Each rank updates its own slice only, and hands that round.",
         ),
-        CallMistake(
-            "for nothing",
-            sends_other_data("Reduce_scatter", "Reduce_scatter_block"),
-            "the result is right, but the sum does not come out of a reduce-scatter: what that was given is not x.",
-        ),
+        goes_only_into("Reduce_scatter", "Reduce_scatter_block"),
     ),
     why="each rank received one block of the gradient and updated one slice, and all have all parameters.",
     mistakes=(

@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake
+from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake, goes_only_into
 
 A = np.array([1, 2, 3, 4], np.int32)  # what rank 0 passes
 B = np.array([10, 20, 30, 40], np.int32)  # what rank 1 passes
@@ -254,9 +254,7 @@ shard_on_three_ranks = Exercise(
     ),
 )
 
-_NOT_BY_HAND = (
-    "the result is right, but {} adds for you. Use Allgather, which adds nothing, and add by yourself."
-)
+_NOT_BY_HAND = "{} adds for you. Use Allgather, which adds nothing, and add by yourself."
 _REDUCTIONS = "Allreduce", "Reduce", "Reduce_scatter_block", "Reduce_scatter", "Scan", "Exscan"
 
 all_reduce_by_hand = ProgramExercise(
@@ -314,4 +312,5 @@ all_reduce_by_hand = ProgramExercise(
         for spelled in (name, name.lower())
     },
     required=("Allgather", "allgather"),
+    by_calls=(goes_only_into("Allgather", "allgather"),),
 )

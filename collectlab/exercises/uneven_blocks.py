@@ -5,7 +5,7 @@ import numpy as np
 from collectlab import semantics
 from collectlab.exercises import reading
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake, sends_other_data
+from collectlab.exercises.on_ranks import CallMistake, ProgramExercise, ProgramMistake, goes_only_into
 from collectlab.layout import Partition
 from collectlab.sharding.collectives import identity
 
@@ -247,14 +247,10 @@ equal_blocks = ProgramExercise(
         CallMistake(
             "padding that is no identity",
             _sends_other_padding,
-            "the result is right, but what is sent as padding is not 0. Whoever looks at the whole buffer, or at a "
+            "what is sent as padding is not 0. Whoever looks at the whole buffer, or at a "
             "block before it is cut, finds numbers that nobody had. Fill it with the identity of the sum.",
         ),
-        CallMistake(
-            "for nothing",
-            sends_other_data("Reduce_scatter_block"),
-            "the result is right, but it does not come out of Reduce_scatter_block: what that was given is not x.",
-        ),
+        goes_only_into("Reduce_scatter_block"),
     ),
     why="the blocks are equal, the padding is explicit, and it has gone before anybody sees the result.",
     mistakes=(

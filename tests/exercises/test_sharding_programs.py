@@ -129,6 +129,22 @@ def equal_by_broadcasts(ctx, x):
     return summed_elsewhere(ctx, x)[part.slice(ctx.rank)][: part.data_counts[ctx.rank]]
 
 
+def told(ctx, x):
+    """The sum, by broadcasts of x."""
+    total = np.zeros_like(x)
+    for root in range(ctx.nranks):
+        part = x.copy()
+        ctx.comm.Bcast(part, root)
+        total += part
+    return total
+
+
+def the_call_beside(ctx, x):
+    part = Partition.padded(x.size, ctx.nranks)
+    equal()(ctx, x)
+    return told(ctx, x)[part.slice(ctx.rank)][: part.data_counts[ctx.rank]]
+
+
 def alone(ctx, x):
     """On one rank nothing has to be called."""
     return x if ctx.nranks == 1 else equal()(ctx, x)
@@ -251,6 +267,18 @@ STEP = {
     "lacks Reduce_scatter": lambda ctx, x: 100_000 - sum(ctx.comm.bcast(x, root) for root in range(ctx.nranks)),
 }
 
+
+@pytest.mark.parametrize(
+    ("exercise", "program"),
+    [
+        (uneven_blocks.equal_blocks, the_call_beside),
+        (sharded_optimizer.sharded_step, lambda ctx, x: (step()(ctx, x), 100_000 - told(ctx, x))[1]),
+    ],
+)
+def test_a_call_whose_result_is_thrown_away_is_made_for_nothing(exercise, program):
+    verdict = exercise(program)
+    assert not verdict and verdict.mistake == "for nothing", verdict
+    assert "is to go into Reduce_scatter" in verdict.text and "into no other call." in verdict.text
 
 
 @pytest.mark.parametrize("settings", ({"in_place": True}, {"sign": -1}), ids=str)

@@ -41,6 +41,16 @@ def not_blocking(ctx, x):
     return total
 
 
+def by_broadcasts(send):
+    """Allgather is called, and what it brings is thrown away."""
+
+    def program(ctx, x):
+        gathered(ctx, x)
+        return sum(np.asarray(ctx.comm.bcast(send(x), root)) for root in range(ctx.nranks))
+
+    return program
+
+
 def by_a_formula(ctx, x):
     return x // 10**ctx.rank * sum(10**rank for rank in range(ctx.nranks))
 
@@ -50,6 +60,9 @@ RIGHT = {
     "in a loop": in_a_loop,
     "objects": lambda ctx, x: sum(ctx.comm.allgather(x)),
     "a list": lambda ctx, x: rows(ctx, x).sum(axis=0).tolist(),
+    "lists": lambda ctx, x: np.sum(ctx.comm.allgather(x.tolist()), axis=0),
+    "with its rank": lambda ctx, x: sum(part for _, part in ctx.comm.allgather((ctx.rank, x))),
+    "one by one": lambda ctx, x: [sum(ctx.comm.allgather(one)) for one in x],
 }
 WRONG = {
     "gathered": gathered,
@@ -65,6 +78,7 @@ WRONG = {
     "calls allreduce": lambda ctx, x: ctx.comm.allreduce(x),
     "calls Allreduce": not_blocking,
     "calls scan": by_a_scan,
+    "for nothing": by_broadcasts(np.copy),
 }
 
 
@@ -88,6 +102,12 @@ def test_a_program_that_gathers_nothing_is_not_right(program):
     verdict = all_reduce_by_hand(program)
     assert not verdict and verdict.mistake == "lacks Allgather", verdict
     assert "never calls Allgather" in verdict.text
+
+
+def test_a_call_for_nothing_is_seen_whatever_the_others_are_given():
+    text = all_reduce_by_hand(by_broadcasts(np.ndarray.tolist)).text
+    assert text == "not yet: the result is right, but x is to go into Allgather and into no other call."
+    assert all_reduce_by_hand(lambda ctx, x: (gathered(ctx, 0 * x), by_a_formula(ctx, x))[1]).mistake == "for nothing"
 
 
 def test_every_rule_has_its_program():
