@@ -157,20 +157,28 @@ class Run:
         """The Trace of what the program did with windows and signals; empty when it used none."""
         self._state()
         if self._trace is None:
-            paths = [os.path.join(self.path, f"events.{rank}") for rank in range(self.nranks)]
-            trace = Trace.merged([objects.read(path) if os.path.exists(path) else [] for path in paths])
+            trace = Trace.merged([self._noted("events", rank) or [] for rank in range(self.nranks)])
             trace.noted = self.spec.get("trace", True)
             for rank in range(self.nranks):
-                try:
-                    trace.waiting[rank] = objects.read(os.path.join(self.path, f"waits.{rank}"))
-                except FileNotFoundError:
-                    pass  # this rank does not wait
-                if os.path.exists(clock := os.path.join(self.path, f"clock.{rank}")):
-                    trace.clocks[rank] = Clock(*objects.read(clock))
+                if waiting := self._noted("waits", rank):
+                    trace.waiting[rank] = waiting
+                if clock := self._noted("clock", rank):
+                    trace.clocks[rank] = Clock(*clock)
             if self._final is None:
                 return trace
             self._trace = trace
         return self._trace
+
+    def _noted(self, name, rank):
+        """What a rank has written into its file of that name; None where there is none, or not all of one."""
+        try:
+            return objects.read(os.path.join(self.path, f"{name}.{rank}"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            if self.ok:
+                raise
+            return None  # it was ended as it wrote
 
     @property
     def traffic(self):

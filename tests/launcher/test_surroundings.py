@@ -340,6 +340,20 @@ def test_a_truncated_result_is_an_error_and_a_missing_one_too(tmp_path):
         cl.attach(path).log(2)
 
 
+@pytest.mark.parametrize("length", (0, 7, 30, -1))
+def test_the_report_does_not_depend_on_what_a_rank_noted_as_it_was_ended(length, tmp_path):
+    def program(ctx):
+        ctx.window("x", (4,), "float64").store(np.ones(4), slice(None))
+        assert ctx.rank, "not here"
+
+    path = finished(tmp_path, program)
+    data = (tmp_path / "copy" / "events.0").read_bytes()
+    for name in ("events.0", "clock.0", "waits.1"):
+        (tmp_path / "copy" / name).write_bytes(data[:length])
+    run = cl.attach(path)
+    assert "rank 0 raised AssertionError: not here" in run.report() and run.traffic.tolist() == [[0, 0], [0, 0]]
+
+
 def test_pruning_keeps_the_newest_the_used_and_the_running(tmp_path, monkeypatch, mark):
     monkeypatch.setattr(rundir, "KEEP", 2)
     old = time.time() - 2 * 3600
