@@ -61,7 +61,7 @@ class Channel:
         while (text := self._next()) is not None:
             try:
                 message = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise Broken(f"a control message is not JSON: {text[:60]!r}") from None
             if not isinstance(message, dict):
                 raise Broken(f"a control message is not an object: {text[:60]!r}")

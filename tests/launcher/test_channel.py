@@ -27,6 +27,7 @@ def framed(text):
 WRONG = {
     "too long": struct.pack("!I", 1 << 31) + b"x" * 100,
     "no JSON": framed(b"\x80\x04K\x01."),  # a pickle
+    "lists in lists": framed(b"[" * 100_000),
     "no object": framed(b"[1, 2]"),
     "no op": framed(b"{}"),
     "an op that is none": framed(b'{"op": "serve"}'),
