@@ -19,6 +19,7 @@ from collectlab.words import program_named
 
 MOST_RANKS = 256
 _BOUND = 2.5  # seconds after which interrupt and stop kill the supervisor, should it not answer
+_BEGINNING = 10.0  # seconds that a supervisor is given, on a busy machine, before it waits for ranks
 _WRITING = 1.0  # seconds that a file system is given to take up how runs ended
 
 _mine = set()  # directories of the runs of this process
@@ -128,7 +129,7 @@ class Ranks:
                 most = _number("COLLECTLAB_LOG_MIB", 256, "MiB")
                 try:
                     new = link.Link(environment)
-                    new.expect(None if self.site.queue else patience)
+                    new.expect(None if self.site.queue else _BEGINNING + patience)
                     new.tell(
                         op="start", command=jobs.filled(self._command, job), nranks=self.nranks,
                         path=_search_path(self.site), site=site,
