@@ -154,7 +154,7 @@ class KernelPlayer(SteppedView):
     def _show(self):
         super()._show()
         self._race.disabled = self.states.race_step is None
-        self._next.disabled = not any(s > self._step for s in self.stops)
+        self._next.disabled = not self.stops
 
     # What a step does
 

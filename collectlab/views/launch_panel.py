@@ -105,8 +105,7 @@ class LaunchPanel(Living):
         """Whether ranks are running, or on their way."""
         return self.ranks is not None and self.ranks.status != "stopped"
 
-    def _stop_all(self, button):
-        button.disabled = True  # in a thread, as it may take two seconds
+    def _stop_all(self, _):  # in a thread, as it may take two seconds
         threading.Thread(target=self.stop, name="collectlab stop", daemon=True).start()
 
     def _keep(self):
@@ -182,7 +181,6 @@ class LaunchPanel(Living):
         if self.program:
             run = self._button(widgets, "Run", self._run_program, "run the program once")
             buttons.insert(1, run)
-        self._start, self._stop = start, stop
         return inputs, [widgets.HBox([*inputs.values()]), widgets.HBox(buttons)]
 
     def widget(self):
@@ -218,10 +216,8 @@ class LaunchPanel(Living):
                     control.value = self._settings[name]
         finally:
             self._setting = False
-        there = self._there()
-        for control in self._inputs.values():
-            control.disabled = there
-        self._start.disabled, self._stop.disabled = there, not there
+        for control in self._inputs.values():  # not the buttons: one that goes off under the keys loses the focus
+            control.disabled = self._there()
         said = "<br>".join(map(html.escape, self.state().splitlines()))
         set_markup(self._caption, f"<span role='status'>{said}</span>")
         set_markup(self._head, heading(self._glance) if self._glance else "")
@@ -233,7 +229,7 @@ class LaunchPanel(Living):
             self._follower.stop()
         with CHANGING:
             super().close()
-            self._follower = self._start = self._stop = self._head = self._table = None
+            self._follower = self._head = self._table = None
         if self.ranks is not None:
             self.ranks._ring()  # the thread that waits for a change of their state goes
 

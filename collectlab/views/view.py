@@ -251,8 +251,7 @@ class SteppedView(View):
 
     pace = 0.9
     # _finished is settings -> picture, the one that was used last at the end; _ahead the call that is to draw ahead;
-    # _turn which press of _play is the present one, and _task what goes on since; _at_the_first and _at_the_last are
-    # the buttons that then have nowhere to go
+    # _turn which press of _play is the present one, and _task what goes on since
 
     def __init__(self, **settings):
         super().__init__(**settings)
@@ -276,8 +275,7 @@ class SteppedView(View):
         return settings
 
     def _bare(self):
-        none = dict.fromkeys(("_ahead", "_play", "_turn", "_task"))
-        return super()._bare() | none | {"_finished": {}, "_at_the_first": (), "_at_the_last": ()}
+        return super()._bare() | dict.fromkeys(("_ahead", "_play", "_turn", "_task")) | {"_finished": {}}
 
     # Pictures that are there before they are asked for
 
@@ -337,7 +335,8 @@ class SteppedView(View):
     # The widget
 
     def _step_controls(self, widgets):
-        # ipywidgets' sliders and its Play have no name that a screen reader could say
+        # ipywidgets' sliders and its Play have no name that a screen reader could say. Also where a button leads
+        # nowhere it stays on: one that goes off under the keys loses the focus
         now = widgets.BoundedIntText(
             self._settings["step"], min=0, max=self.last, description="state", layout={"width": "120px"},
             style={"description_width": "initial"},
@@ -349,7 +348,6 @@ class SteppedView(View):
             description="Play", tooltip="goes through the states, or stops there", layout={"width": "auto"}
         )
         self._play.observe(lambda change: self._play_or_stop(change["new"]), "value")
-        self._at_the_first, self._at_the_last = (reset, back), (step,)
         return {"step": now}, [widgets.HBox([reset, back, step, self._play, now], layout={"flex_flow": "row wrap"})]
 
     def _play_or_stop(self, play):
@@ -386,10 +384,6 @@ class SteppedView(View):
             self._setting = True
             self._inputs["step"].max, self._setting = self.last, False
         super()._show()
-        for button in self._at_the_first:
-            button.disabled = step == 0
-        for button in self._at_the_last:
-            button.disabled = step == self.last
 
     @alone
     def close(self):

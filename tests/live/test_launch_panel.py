@@ -29,10 +29,8 @@ def test_start_run_and_stop_by_the_buttons(panel, gate, markup, control, wait_fo
     widget = panel.widget()
     assert not our_threads() and "no ranks are running" in markup(widget)
     start, run, stop = (control(widget, name) for name in ("Start", "Run", "Stop"))
-    assert (start.disabled, stop.disabled) == (False, True)
     start.click()
     wait_for(lambda: "2 ranks on site local: ready, rank 0 on cpu:0, rank 1 on cpu:1" in markup(widget))
-    assert (start.disabled, stop.disabled) == (True, False)
     assert control(widget, "ranks").disabled and control(widget, "site").disabled
     run.click()
     wait_for(lambda: markup(widget).count("at the gate") == 2)
@@ -44,7 +42,8 @@ def test_start_run_and_stop_by_the_buttons(panel, gate, markup, control, wait_fo
     stop.click()
     wait_for(lambda: "2 ranks on site local: stopped" in markup(widget))
     wait_for(lambda: not our_threads())
-    assert (start.disabled, stop.disabled, control(widget, "ranks").disabled) == (False, True, False)
+    stop.click()  # where there is nothing to stop
+    assert not any(one.disabled for one in (start, run, stop, control(widget, "ranks")))
 
 
 def test_run_starts_ranks_where_there_are_none_and_stop_ends_them(panel, markup, control, wait_for):
@@ -133,7 +132,7 @@ def test_ranks_that_cannot_be_started_are_told_on_the_panel(
     control(widget, "Start").click()
     wait_for(lambda: said in markup(widget), complaint=lambda: markup(widget))
     wait_for(lambda: not our_threads())
-    assert not control(widget, "Start").disabled and control(widget, "Stop").disabled
+    assert not control(widget, "ranks").disabled
     panel.close()
 
 

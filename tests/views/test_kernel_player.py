@@ -512,8 +512,9 @@ def test_controls(control, picture):
     assert view.settings["step"] == 1
     control(widget, "Back").click()
     assert view.settings["step"] == 0 and control(widget, "state").value == 0
-    view.set(step=view.last)
-    assert control(widget, "Next barrier").disabled
+    view.set(step=view.states.barriers()[-1])
+    control(widget, "Next barrier").click()
+    assert view.settings["step"] == view.last and not control(widget, "Next barrier").disabled
     view.close()
     ring = player(RING.all_reduce, 2)
     assert control(ring.widget(), "First race").disabled

@@ -135,11 +135,11 @@ def test_a_thousand_steps_leave_nothing_behind(start, picture):
     view.close()
 
 
-def test_a_thousand_presses_leave_nothing_behind_of_what_was_drawn_ahead(monkeypatch):
+def test_a_thousand_presses_leave_nothing_behind_of_what_was_drawn_ahead(monkeypatch, control):
     monkeypatch.setattr(module, "AHEAD", (0, 0))
     view, loop = step_kernel_player()[0], asyncio.new_event_loop()
-    view.widget()
-    (go_on,), (reset, _) = view._at_the_last, view._at_the_first
+    widget = view.widget()
+    go_on, reset = (control(widget, name) for name in ("Step", "Reset"))
 
     async def press(n):
         (reset if view.settings["step"] == view.last else go_on).click()
