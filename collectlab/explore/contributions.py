@@ -100,18 +100,18 @@ def contributions(trace, program, args):
         changed = rises != 0
         if not counted:
             changed |= np.array([with_rank(rank, 0) != base for rank in range(nranks)])
-        shares = (_counts(np.abs(rises), nranks) if counted else changed).astype(np.int16)
+        shares = (_counts(np.abs(rises)) if counted else changed).astype(np.int16)
     shares[:, _unwritten(base, replay)] = RUBBISH
     return _cut(shares.T, replay, counted)
 
 
-def _counts(rises, nranks):
-    """How often, by the rise of a number: as often as it says itself, or times nranks in an average."""
-    counts = (rises != 0).astype(float)
-    for often in (rises * nranks, rises):
+def _counts(rises):
+    """How often, by the rises of a number: as often as they say, or as often as the smallest of them, if divided."""
+    counts, least = (rises != 0).astype(float), np.where(rises, rises, np.inf).min(axis=0)
+    for often in (rises / least, rises):
         near = np.rint(often)
-        good = (near >= 1) & (near <= 1_000) & np.isclose(often, near, rtol=1e-2)
-        counts = np.where(good, near, counts)
+        good = (near <= 1_000) & (near >= (rises != 0)) & np.isclose(often, near, rtol=1e-2)
+        counts = np.where(good.all(axis=0), near, counts)
     return counts
 
 

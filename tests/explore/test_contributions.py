@@ -104,6 +104,18 @@ def test_a_rank_that_is_in_twice_and_one_that_is_missing():
     assert known.counted and all(shares.tolist() == [[2, 0, 1]] * 2 for shares in known.returned)
 
 
+def test_what_is_halved_is_not_in_twice():
+    def pairs(ctx, x):
+        window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=1)
+        window.store(x)
+        ctx.barrier(signals, 0)
+        return (x + window.remote_load(ctx.rank ^ 1)) / 2
+
+    _, known = found(pairs, np.ones(2), ranks=4)
+    pair = [[1, 1, 0, 0]] * 2, [[0, 0, 1, 1]] * 2
+    assert known.counted and [shares.tolist() for shares in known.returned] == [pair[rank // 2] for rank in range(4)]
+
+
 def test_what_is_written_without_a_trace_is_seen():
     def registered(ctx, x):
         data = ctx.window("tensor", x.size, x.dtype)
