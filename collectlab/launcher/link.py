@@ -14,7 +14,7 @@ from collectlab.launcher.wire import LONGEST_WAIT, Broken, Channel
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START = "import sys; sys.path.append({root!r}); from collectlab.launcher.{module} import main; main()"
 _SENDING = 2  # seconds after which a supervisor that takes no message is given up
-_ENDING = 1.0  # seconds after which one is that has said its last word, and does not end
+_ENDING = 1.5  # seconds after which one is that has said its last word, and does not end
 _LATE = 5.0  # seconds after which one is that should have ended a run, or a start, and has said no word of it
 
 
@@ -77,7 +77,7 @@ class Link:
                     break
                 yield from batch
             else:
-                self.is_mute = True
+                self.give_up()
         except Broken as error:
             os.write(self._complaints, f"{error}\n".encode())
         self.cut()

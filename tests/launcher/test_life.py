@@ -271,26 +271,46 @@ def stops_its_supervisor(ctx):
     time.sleep(600)
 
 
-def test_a_run_whose_supervisor_is_stopped_ends_soon_after_its_timeout(mark, monkeypatch):
-    monkeypatch.setattr(link, "_LATE", 0.5)
-    run = cl.run(stops_its_supervisor, ranks=1, device="cpu", timeout=1)
+@pytest.mark.parametrize(("program", "late"), [(stops_its_supervisor, 0.5), (hangs, -0.9)], ids=["stopped", "slow"])
+def test_a_run_whose_supervisor_is_stopped_ends_soon_after_its_timeout(program, late, mark, monkeypatch):
+    monkeypatch.setattr(link, "_LATE", late)
+    run = cl.run(program, ranks=1, device="cpu", timeout=1)
     assert run.status == "failed" and "supervisor of the ranks did not answer" in run.report()
     mark.gone()
 
 
-@pytest.mark.parametrize("then", ["", "stop"])
-def test_a_run_that_comes_as_the_supervisor_is_killed_goes_to_new_ranks_if_still_wanted(then, mark):
-    """The supervisor is dead, and nobody here has heard of it: its socket still takes the message."""
+def test_a_run_that_comes_as_the_supervisor_is_killed_goes_to_new_ranks(mark):
     with cl.launch(2, device="cpu") as ranks:
-        there = ranks._link
-        os.kill(there.process.pid, signal.SIGSTOP)
+        there = ranks._link.process
+        os.kill(there.pid, signal.SIGSTOP)
         run = ranks.submit(fine)  # which the socket keeps
-        if then:
-            there.unwanted.update(ranks._runs)  # as a stop does that comes at the same moment
-        os.kill(there.process.pid, signal.SIGKILL)
-        run.wait(20)
-        assert run.results == ([None, None] if then else [1, 1]), run.report()
-        assert not then or "the supervisor of the ranks was killed" in run.report()
+        os.kill(there.pid, signal.SIGKILL)
+        assert run.wait(20).results == [1, 1], run.report()
+    mark.gone()
+
+
+@pytest.mark.parametrize("why", ["it has begun", "a stop has come", "it does not answer"])
+def test_a_run_does_not_outlive_its_supervisor_where(why, mark):
+    with cl.launch(2, device="cpu") as ranks:
+        there, stops = ranks._link, threading.Thread(target=ranks.stop)
+        if why != "it has begun":
+            os.kill(there.process.pid, signal.SIGSTOP)
+        run = ranks.submit(hangs)
+        if why == "it has begun":
+            wait_for(lambda: os.path.exists(os.path.join(run.path, "log.0")))
+        elif why == "a stop has come":
+            stops.start()
+            wait_for(lambda: there.unwanted)
+        if why == "it does not answer":
+            there.give_up()
+        else:
+            os.kill(there.process.pid, signal.SIGKILL)
+        wait_for(lambda: run.status != "running")
+        fallen = "did not answer" if why == "it does not answer" else "was killed"
+        assert run.status == "failed" and f"the supervisor of the ranks {fallen}" in run.report()
+        assert ranks._link is None
+        if why == "a stop has come":
+            stops.join()
     mark.gone()
 
 
