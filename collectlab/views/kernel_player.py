@@ -307,7 +307,7 @@ class KernelPlayer(SteppedView):
         if not self.last and not self.states.rows:
             return "\n".join([self.title(), self.nothing(), *self.report])
         did, heads = self.did(self._step), [head(group) for group in self.groups]
-        lines = [self.title(), self.caption(), ""]
+        lines = [self.title(), *self._where(), self.caption(), ""]
         lines += [f"  {self._said(events)}" for _, events in sorted(did.items())]
         lines += [f"  {said}" for said in self.waits_said()]
         for name, rows in self.states.blocks:
@@ -329,6 +329,13 @@ class KernelPlayer(SteppedView):
         if self._step == self.last and self.status:
             lines += [f"the run: {self.status}", *self.report]
         return "\n".join([*lines, *self.notes()])
+
+    def _where(self):
+        """A line that says on which device each rank of a run on real ranks is; none of another run."""
+        ranks = {device: [] for device in self.devices if self.real}
+        for device in ranks:
+            ranks[device] += [rank for rank, other in enumerate(self.devices) if other == device]
+        return ["; ".join(f"{ranks_listed(there)} on {device}" for device, there in ranks.items())] * bool(ranks)
 
     def title(self):
         """What was run: str."""

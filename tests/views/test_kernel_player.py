@@ -375,6 +375,7 @@ def test_real_ranks_and_their_directory():
         view = views.kernel_player(same)
         view.set(step=view.last)
         assert not view.states.unknown and "all 2" in view.text()
+        assert view.text().splitlines()[1] == "rank 0 on cpu:0; rank 1 on cpu:1"
     os.remove(os.path.join(run.path, "program"))
     view = views.kernel_player(cl.attach(run.path), step=1)
     assert "program cannot be read again" in view.text() and "stored by 1" in view.text()
