@@ -271,8 +271,8 @@ what_the_orbit_says = Exercise(
         takes("b", "Both take 8 steps to come back to 0. A step of the orbit is no step of a kernel either."),
         takes("c", "The orbit is arithmetic on numbers. It reduces nothing and gathers nothing."),
         takes("e", "Its result is laid out by rank. Only what it looks like on the way depends on the order."),
-        lacks("a", "There is another one that holds: look at which places each orbit has visited after 8 steps."),
-        lacks("d", "There is another one that holds: what does a length check see?"),
-        lacks("f", "There is another one that holds: what if the order of arrival happens to be that of the ranks?"),
+        lacks("a", "look at which places each orbit has visited after 8 steps."),
+        lacks("d", "what does a length check see?"),
+        lacks("f", "what if the order of arrival happens to be that of the ranks?"),
     ),
 )

@@ -310,8 +310,8 @@ two_proposals = Exercise(
         takes("e", "Both read the same four elements a rank, and a call may have buffers of its own. Nobody "
         "measured it."),
         takes("g", "It returns 32 bytes a rank, and not one sum among them. More is not the same as enough."),
-        lacks("a", "There is another one that holds: what does a rank hold after X?"),
-        lacks("b", "There is another one that holds: X can be completed, at a price."),
-        lacks("f", "There is another one that holds: when is a comparison of two times one of the same work?"),
+        lacks("a", "what does a rank hold after X?"),
+        lacks("b", "X can be completed, at a price."),
+        lacks("f", "when is a comparison of two times one of the same work?"),
     ),
 )

@@ -1,7 +1,6 @@
 """An exercise: a question, what is expected, and the wrong answers that have a name."""
 
 import html
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from collectlab.exercises import reading
@@ -40,20 +39,16 @@ class Mistake:
     """A wrong answer that people give, and what they are told.
 
     wrong    the answer itself, computed as the mistake computes it; or a rule, value -> bool
-    message  the sentence; or a function of the value that returns it
+    message  the sentence
     """
 
     name: str
     wrong: object
-    message: str | Callable
+    message: str
 
     def is_made_in(self, value):
         """Whether a value is this mistake."""
         return bool(self.wrong(value)) if callable(self.wrong) else reading.same(value, self.wrong)
-
-    def said_of(self, value):
-        """The message for a value."""
-        return self.message(value) if callable(self.message) else self.message
 
 
 def takes(letter, message, does_not="hold"):
@@ -62,9 +57,9 @@ def takes(letter, message, does_not="hold"):
     return Mistake(f"takes {letter}", lambda letters: letter in letters, said)
 
 
-def lacks(letter, message):
+def lacks(letter, hint, said="There is another one that holds"):
     """The Mistake of leaving out a statement that holds."""
-    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, message)
+    return Mistake(f"lacks {letter}", lambda letters: letter not in letters, f"{said}: {hint}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ class Exercise:
         said = f"not yet: you answered {cited}."
         for mistake in self.mistakes:
             if mistake.is_made_in(value):
-                return Verdict(False, f"{said} {mistake.said_of(value)}", mistake.name)
+                return Verdict(False, f"{said} {mistake.message}", mistake.name)
         where = reading.difference(value, self.expected, self.options, self.length_is_asked)
         return Verdict(False, f"{said} Look again: {where}. What is expected: {kind}.")
 

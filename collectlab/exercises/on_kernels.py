@@ -18,6 +18,10 @@ from collectlab.words import listed
 
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels", "")
 
+LENGTHS = (6, 7, 10, 1, 0)  # elements on each rank, in the order of trying
+SCHEDULES = (None, 1, 2, 3)
+ON_RANKS = 3
+
 
 def digits(nranks, count):
     """One int64 array per rank: 11, 10, 13, 12, 15, ... times 100**rank, so each rank has two digits of its own.
@@ -39,7 +43,7 @@ class Finding:
     kind      "raised", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race", "wrong", "input"
               (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
               "silent" (nothing was moved), "bytes" (a rank got too many) or "detour" (from another rank than asked)
-    nranks, count, schedule   of that run
+    nranks, count   of that run
     call      0, or 1 when the second of two calls is concerned, or both
     calls     how many calls were made in a row
     text      the report on it, in lines; "" where there is none
@@ -50,7 +54,6 @@ class Finding:
     kind: str
     nranks: int
     count: int
-    schedule: int | None = None
     call: int = 0
     text: str = ""
     results: list | None = None
@@ -70,6 +73,16 @@ class KernelMistake:
     name: str
     shows: Callable
     message: str
+
+
+def of_kind(kind, call=None, words="", where=None):
+    """A rule for a KernelMistake: a finding of that kind in that call, with these words, of which `where` holds."""
+    return lambda finding: (
+        finding.kind == kind
+        and (call is None or finding.call == call)
+        and words in finding.text
+        and (where is None or where(finding))
+    )
 
 
 @dataclass(frozen=True)
@@ -96,28 +109,24 @@ class KernelExercise:
     expected  from the inputs, one array per rank, to the right results, one array per rank
     why       one sentence about a right program
     mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by how it goes wrong), in the order of trying
-    inputs    (nranks, count) -> one array per rank
     gets      who moves what, if that is asked for: from the counts of Partition.uneven, one per rank, to the elements
               that row rank may get from column rank in a call, be they read by the one or stored by the other
     exact     whether fewer are wrong as well
-    ranks, lengths, schedules   are simulated each with each: first one call, then two in a row on the same windows
-    on_ranks  how many real ranks make the two calls at the end
+    ranks     the numbers of simulated ranks, in the order of trying
     timeout   seconds after which the simulations, or the real run, count as hanging
 
-    Both parts run in processes of their own, so a program that never ends is ended. ctx.comm is None in both.
+    Each number of ranks is simulated with each of the LENGTHS under each of the SCHEDULES: first one call, then two
+    in a row on the same windows. Then ON_RANKS real ranks make the two calls. Both parts run in processes of their
+    own, so a program that never ends is ended. ctx.comm is None in both.
     """
 
     question: str
     expected: Callable
     why: str
     mistakes: tuple
-    inputs: Callable = digits
     gets: Callable | None = None
     exact: bool = False
     ranks: tuple = (2, 3, 4, 5, 7, 1)
-    lengths: tuple = (6, 7, 10, 1, 0)
-    schedules: tuple = (None, 1, 2, 3)
-    on_ranks: int = 3
     timeout: float = 10.0
 
     def __call__(self, program):
@@ -130,15 +139,13 @@ class KernelExercise:
         return f"{self.question} Answer with a function, program(ctx, x)."
 
     def _right(self):
-        tried = f"{listed(self.ranks)} simulated ranks with {listed(self.lengths)} elements"
-        return Verdict(
-            True, f"right on {tried}, in one call and in two, and on {self.on_ranks} real ranks: {self.why}"
-        )
+        tried = f"{listed(self.ranks)} simulated ranks with {listed(LENGTHS)} elements, in one call and in two"
+        return Verdict(True, f"right on {tried}, and on {ON_RANKS} real ranks: {self.why}")
 
     def _simulate(self, program):
         """The verdict after the simulated runs, or None when all are right."""
-        cases = [self._case(nranks, count) for nranks in self.ranks for count in self.lengths]
-        done = on_ranks.run_quietly(_simulated, program, cases, self.schedules, ranks=1, timeout=self.timeout)
+        cases = [self._case(nranks, count) for nranks in self.ranks for count in LENGTHS]
+        done = on_ranks.run_quietly(_simulated, program, cases, ranks=1, timeout=self.timeout)
         if isinstance(done, Verdict):
             return done
         if not done.ok:
@@ -156,19 +163,19 @@ class KernelExercise:
 
     def _run(self, program):
         """The verdict after two calls on real ranks, or None when all is right."""
-        case = self._case(self.on_ranks, self.lengths[1], np.float64)
-        where = f"right in the simulator, but on {self.on_ranks} real ranks with {_elements(case.count)} of float64"
+        case = self._case(ON_RANKS, LENGTHS[1], np.float64)
+        where = f"right in the simulator, but on {ON_RANKS} real ranks with {_elements(case.count)} of float64"
         xs = per_rank(list(zip(*case.inputs, strict=True)))
-        done = on_ranks.run_quietly(_called_on_a_rank, program, xs, ranks=self.on_ranks, timeout=self.timeout)
+        done = on_ranks.run_quietly(_called_on_a_rank, program, xs, ranks=ON_RANKS, timeout=self.timeout)
         if isinstance(done, Verdict):
             return done
         if not done.ok:
             return on_ranks.ended_badly(done, where, self.timeout)
-        finding = _judged(case, None, done.results, done.trace)
+        finding = _judged(case, done.results, done.trace)
         return None if finding is None else self._said(finding, where)
 
     def _case(self, nranks, count, dtype=None):
-        xs = [x if dtype is None else x.astype(dtype) for x in self.inputs(nranks, count)]
+        xs = [x if dtype is None else x.astype(dtype) for x in digits(nranks, count)]
         inputs = [xs, [2 * x for x in xs]]
         gets = None
         if self.gets is not None:
@@ -179,7 +186,7 @@ class KernelExercise:
     def _where(self, nranks, count, before):
         """In words: where it went wrong first, and how far the program is right."""
         at = f"on {nranks} rank{'s' * (nranks != 1)} with {_elements(count)}"
-        ranks, lengths = self.ranks[: self.ranks.index(nranks)], self.lengths[: self.lengths.index(count)]
+        ranks, lengths = self.ranks[: self.ranks.index(nranks)], LENGTHS[: LENGTHS.index(count)]
         if before:
             return f"every single call is right, but in two calls on the same windows, {at},"
         if ranks:
@@ -193,7 +200,7 @@ class KernelExercise:
         case = self._case(finding.nranks, finding.count)
         xs, expected = case.inputs[finding.call], case.expected[finding.call]
         if finding.kind == "wrong":
-            count = finding.count if self.inputs is digits and finding.call == 0 else None
+            count = finding.count if finding.call == 0 else None
             said, name = _difference(finding.results, expected, count, finding.calls), None
         else:
             said, name = _SAID[finding.kind], finding.kind
@@ -230,12 +237,12 @@ _SAID = {
 # in the process that simulates
 
 
-def _simulated(ctx, program, cases, schedules):
+def _simulated(ctx, program, cases):
     """The first Finding over all cases and schedules, of one call and then of two; None when there is none."""
     for calls in (1, 2):
         for case in cases:
             ctx.log(f"\n{_REACHED}{case.nranks} {case.count} {calls - 1}")
-            for schedule in schedules:
+            for schedule in SCHEDULES:
                 with on_ranks.unheard():
                     finding = _look(program, case, schedule, calls)
                 if finding is not None:
@@ -250,7 +257,7 @@ def _look(program, case, schedule, calls):
     xs = per_rank(list(zip(*case.inputs[:calls], strict=True)))
     run = simulate(_called, program, xs, ranks=case.nranks, schedule=schedule)
     if run.ok:
-        finding = _judged(case, schedule, run.results, run.trace)
+        finding = _judged(case, run.results, run.trace)
         if finding is not None and finding.kind == "race":
             return replace(finding, text=f"{finding.text}\n{_harm(program, case, calls, finding.races[0])}")
         return finding
@@ -259,7 +266,7 @@ def _look(program, case, schedule, calls):
         end = (i for i, line in enumerate(report) if i and re.match(r"rank \d+ raised |stuck: ", line))
         report = report[: next(end, None)]
     kind, text = "raised" if run.errors else "deadlock", "\n".join(report)
-    return Finding(kind, case.nranks, case.count, schedule, calls - 1, text, None, calls, [], run.trace.events)
+    return Finding(kind, case.nranks, case.count, calls - 1, text, None, calls, [], run.trace.events)
 
 
 def _harm(program, case, calls, race):
@@ -292,13 +299,13 @@ def _called_on_a_rank(ctx, program, xs):
         return _called(ctx, program, xs)
 
 
-def _judged(case, schedule, ranks, trace):
+def _judged(case, ranks, trace):
     """The Finding on a run in which every rank returned; `ranks` has one result of _called per rank."""
     last = len(ranks[0]) - 1
     races = trace.races()
 
     def found(kind, text="", call=last, results=None):
-        return Finding(kind, case.nranks, case.count, schedule, call, text, results, last + 1, races, trace.events)
+        return Finding(kind, case.nranks, case.count, call, text, results, last + 1, races, trace.events)
 
     results = []
     for call in range(last + 1):

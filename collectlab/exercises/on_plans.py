@@ -11,6 +11,9 @@ from collectlab.exercises.on_kernels import verdict
 from collectlab.fabric.per_rank import per_rank
 from collectlab.words import listed
 
+RANKS = (2, 3, 1)  # that are simulated, in the order of trying
+ON_RANKS = 3
+
 
 @dataclass(frozen=True)
 class PlanFinding:
@@ -43,9 +46,9 @@ class PlanExercise:
                  None; a KernelMistake says each kind
     why       one sentence about a right plan
     mistakes  ProgramMistakes (by what is returned) and KernelMistakes (by the PlanFinding), in the order of trying
-    ranks     the numbers of simulated ranks, in the order of trying
-    on_ranks  how many real ranks it is run on at the end
     timeout   seconds after which the simulations, or the real run, count as hanging
+
+    It is simulated on each of the RANKS, then run on ON_RANKS real ones.
     """
 
     question: str
@@ -54,8 +57,6 @@ class PlanExercise:
     falls_short: Callable
     why: str
     mistakes: tuple
-    ranks: tuple = (2, 3, 1)
-    on_ranks: int = 3
     timeout: float = 10.0
 
     def __call__(self, plan):
@@ -64,16 +65,14 @@ class PlanExercise:
         for verdict_on in (self._simulate, self._run):
             if (verdict := verdict_on(plan)) is not None:
                 return verdict
-        return Verdict(
-            True, f"right on {listed(self.ranks)} ranks, with streams and with requests: {self.why}"
-        )
+        return Verdict(True, f"right on {listed(RANKS)} ranks, with streams and with requests: {self.why}")
 
     def __repr__(self):
         return f"{self.question} Answer with a plan, plan(ctx, x)."
 
     def _simulate(self, plan):
         """The verdict after the simulated runs, or None when all are right."""
-        cases = [(nranks, self.inputs(nranks)) for nranks in self.ranks]
+        cases = [(nranks, self.inputs(nranks)) for nranks in RANKS]
         done = on_ranks.run_quietly(_simulated, plan, self, cases, ranks=1, timeout=self.timeout)
         if isinstance(done, Verdict):
             return done
@@ -85,11 +84,11 @@ class PlanExercise:
         """The verdict after a run on real ranks, or None when it is right."""
         from collectlab.overlap.runs import carried_out
 
-        nranks, xs = self.on_ranks, self.inputs(self.on_ranks)
-        done = on_ranks.run_quietly(carried_out, plan, per_rank(xs), ranks=nranks, timeout=self.timeout)
+        xs = self.inputs(ON_RANKS)
+        done = on_ranks.run_quietly(carried_out, plan, per_rank(xs), ranks=ON_RANKS, timeout=self.timeout)
         if isinstance(done, Verdict):
             return done
-        where = f"right in the simulator, but on {nranks} real ranks"
+        where = f"right in the simulator, but on {ON_RANKS} real ranks"
         if not done.ok:
             return on_ranks.ended_badly(done, where, self.timeout, "plan")
         results = [result for result, *_ in done.results]

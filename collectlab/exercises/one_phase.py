@@ -2,7 +2,7 @@
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh
 
@@ -45,9 +45,7 @@ notifications = Exercise(
 
 
 def _stores_again(finding):
-    """A race, in the first call, with a store of a rank that has stored there before and waited since."""
-    if finding.kind != "race" or finding.call:
-        return False
+    """Whether a race has a store of a rank that has stored there before and waited since."""
     for store in (finding.races[0].first, finding.races[0].second):
         before = [e for e in finding.events[: finding.events.index(store)] if e.rank == store.rank]
         stored = [i for i, e in enumerate(before) if (e.kind, e.peer, e.name) == ("store", store.peer, store.name)]
@@ -87,39 +85,39 @@ mesh_all_reduce = KernelExercise(
         ),
         KernelMistake(
             "nothing after the loads",
-            lambda finding: finding.kind == "race" and finding.call == 1,
+            of_kind("race", call=1),
             "the next call stores while a peer may still load. Keep the barrier on row 1, after the last load.",
         ),
         KernelMistake(
             "stores between the loads",
-            _stores_again,
+            of_kind("race", call=0, where=_stores_again),
             "after the barrier on row 0 a rank stores into a part once more, while peers may still load from it. Add "
             "in an array of your own.",
         ),
         KernelMistake(
             "nothing before the loads",
-            lambda finding: finding.kind == "race",
+            of_kind("race"),
             "a rank loads what a peer may not have stored yet. Keep the barrier on row 0 between the two.",
         ),
         KernelMistake(
             "the input",
-            lambda finding: finding.kind == "input",
+            of_kind("input"),
             "x has changed. After total = x both names mean one array, and total += ... writes "
             "to it: begin with x.copy(), or write total = total + ...",
         ),
         KernelMistake(
             "read twice",
-            lambda finding: finding.kind == "bytes",
+            of_kind("bytes"),
             "more is read than each peer's array once.",
         ),
         KernelMistake(
             "not one phase",
-            lambda finding: finding.kind == "detour",
+            of_kind("detour"),
             "a rank gets less than the array of each of its peers: that is not one phase.",
         ),
         KernelMistake(
             "no such rank",
-            lambda finding: finding.kind == "raised" and "peers are ranks" in finding.text,
+            of_kind("raised", words="peers are ranks"),
             "there is no such rank: they are 0 to ctx.nranks - 1.",
         ),
     ),
@@ -145,9 +143,9 @@ same_bits = Exercise(
         takes("e", "It is rounded after each addition, like any other order."),
         takes("f", "All have loaded the same three arrays. What differs is the order in which they add."),
         takes("g", "The same additions in the same order give the same bits in both places."),
-        lacks("a", "There is another one that holds: on two ranks only the sides of one plus sign differ."),
-        lacks("c", "There is another one that holds: what happens to a sum when nothing is rounded?"),
-        lacks("d", "There is another one that holds: think of ranks that all do the same additions in one order."),
+        lacks("a", "on two ranks only the sides of one plus sign differ."),
+        lacks("c", "what happens to a sum when nothing is rounded?"),
+        lacks("d", "think of ranks that all do the same additions in one order."),
     ),
 )
 

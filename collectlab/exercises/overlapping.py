@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
-from collectlab.exercises.on_kernels import KernelMistake
+from collectlab.exercises.on_kernels import KernelMistake, of_kind
 from collectlab.exercises.on_plans import PlanExercise
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.overlap.plan import COMPUTE, START, Operation, Wait
@@ -13,7 +13,7 @@ _A, _B = np.array([2, 4, 6, 8]), np.array([10, 20, 30, 40])
 _SUM = semantics.all_reduce([_A, _B])[0]
 _SHARDS = semantics.reduce_scatter([_A, _B])
 
-_HAVE = "have to hold"
+_HAVE, _NEEDED = "have to hold", "One more is needed"
 
 edges = Exercise(
     "A step: R reduce-scatters the gradient into the shard, U halves the shard, G gathers the shard into the "
@@ -36,10 +36,10 @@ edges = Exercise(
         takes("e", "U uses the shard, C the gradient. What R and U need is an order of their own.", _HAVE),
         takes("g", "C may clear the gradient long before the gather is over: nobody reads it then.", _HAVE),
         takes("h", "F reads the weights of the step that R begins; it comes last.", _HAVE),
-        lacks("a", "One more is needed: who writes the shard before it is halved?"),
-        lacks("b", "One more is needed: what is it that the gather hands to everyone?"),
-        lacks("c", "One more is needed: when are the weights there?"),
-        lacks("f", "One more is needed: who still reads the gradient when it is cleared?"),
+        lacks("a", "who writes the shard before it is halved?", _NEEDED),
+        lacks("b", "what is it that the gather hands to everyone?", _NEEDED),
+        lacks("c", "when are the weights there?", _NEEDED),
+        lacks("f", "who still reads the gradient when it is cleared?", _NEEDED),
     ),
 )
 
@@ -103,10 +103,10 @@ one_wait_for_two = Exercise(
         takes("a", "In one stream b does not begin before a is complete."),
         takes("c", "The calls must come in one order on all ranks. When each is complete is another matter."),
         takes("e", "The values can be right by luck: a may have been quick this time."),
-        lacks("b", "There is another one that holds: what does a stream do with what it is given?"),
-        lacks("d", "There is another one that holds: of what does the wait for b tell, if each request goes its "
+        lacks("b", "what does a stream do with what it is given?"),
+        lacks("d", "of what does the wait for b tell, if each request goes its "
         "own way?"),
-        lacks("f", "There is another one that holds: which wait is missing?"),
+        lacks("f", "which wait is missing?"),
     ),
 )
 
@@ -128,9 +128,9 @@ where_it_pays = Exercise(
         takes("b", "Only if all of it were hidden: the last bucket begins when the backward pass is over."),
         takes("d", "At most 80 of 200 ms can lie beside the backward pass."),
         takes("e", "Each bucket is a call of its own, which costs something whatever its size."),
-        lacks("a", "There is another one that holds: what is the part that cannot be hidden?"),
-        lacks("c", "There is another one that holds: who adds up the gradients?"),
-        lacks("f", "There is another one that holds: think of the last bucket."),
+        lacks("a", "what is the part that cannot be hidden?"),
+        lacks("c", "who adds up the gradients?"),
+        lacks("f", "think of the last bucket."),
     ),
 )
 
@@ -172,8 +172,9 @@ def _is_of(layer, reduction, returned):
     return half or target.name != returned.name
 
 
-def _hazard(what, of=None):
-    return lambda finding: finding.kind == "hazard" and what in finding.hazard.what and (of is None or of(finding))
+def _hazard(what, of=lambda hazard: True):
+    """The rule of a hazard of which `what` is said, and `of` holds."""
+    return of_kind("hazard", where=lambda finding: what in finding.hazard.what and of(finding.hazard))
 
 
 two_buckets = PlanExercise(
@@ -185,17 +186,17 @@ two_buckets = PlanExercise(
     mistakes=(
         KernelMistake(
             "into the same place",
-            _hazard("changed before", lambda f: f.hazard.second.operation.kind != COMPUTE),
+            _hazard("changed before", lambda h: h.second.operation.kind != COMPUTE),
             "two reductions write the same sums. Each layer has a half of them to itself:",
         ),
         KernelMistake(
             "too soon",
-            _hazard("changed before", lambda f: "after it was given" in f.hazard.why),
+            _hazard("changed before", lambda h: "after it was given" in h.why),
             "the sums are halved before the reduction that fills them is complete. The wait is there, and too late:",
         ),
         KernelMistake(
             "the wrong one",
-            _hazard("changed before", lambda f: "says nothing of" in f.hazard.why),
+            _hazard("changed before", lambda h: "says nothing of" in h.why),
             "one reduction was waited for, and the sums of both are halved:",
         ),
         KernelMistake(
@@ -212,13 +213,13 @@ two_buckets = PlanExercise(
         KernelMistake("read too soon", _hazard("read before"), "a sum is read before its reduction is complete:"),
         KernelMistake(
             "one after the other",
-            lambda finding: finding.kind == "alone",
+            of_kind("alone"),
             "all is in order, and nothing is computed while a reduction is under way. Start the second layer's "
             "before the first layer's gradient is computed, and wait for it afterwards.",
         ),
         KernelMistake(
             "other layer",
-            lambda finding: finding.kind == "other layer",
+            of_kind("other layer"),
             "all is in order, but it is not the first layer's gradient that is computed while the second layer's is "
             "reduced. A backward pass comes to the second layer first.",
         ),

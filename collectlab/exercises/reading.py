@@ -13,6 +13,8 @@ import re
 
 import numpy as np
 
+_MOST = 90  # characters, or elements, of an answer that is cited
+
 
 class NotAnAnswer(Exception):
     """The answer cannot be compared; the text says why."""
@@ -101,7 +103,7 @@ def difference(value, expected, options=(), length_is_asked=False):
     return where.format(*map(int, at), shown(value[at])) + f" too {how}"
 
 
-def shown(answer, most=90):
+def shown(answer):
     """The answer as it is cited in a sentence: short, and the same in every session."""
     if isinstance(answer, set | frozenset):
         if not all(isinstance(one, str) for one in answer):
@@ -110,7 +112,7 @@ def shown(answer, most=90):
         if not answer:
             return "an empty set"
     elif isinstance(answer, list | tuple):
-        plain = map(_plain, answer[:most])
+        plain = map(_plain, answer[:_MOST])
         answer = list(plain) if isinstance(answer, list) else tuple(plain)
     else:
         answer = _plain(answer)
@@ -122,7 +124,7 @@ def shown(answer, most=90):
         return _a(answer)
     if " at 0x" in text:  # an object that is shown by its address, another one each time
         return _a(answer)
-    return text if len(text) <= most else text[: most - 4] + " ..."
+    return text if len(text) <= _MOST else text[: _MOST - 4] + " ..."
 
 
 def unanswered(answer, depth=2):
@@ -133,7 +135,7 @@ def unanswered(answer, depth=2):
 
 
 def _plain(answer):
-    return answer.tolist() if isinstance(answer, np.ndarray | np.generic) and answer.size <= 90 else answer
+    return answer.tolist() if isinstance(answer, np.ndarray | np.generic) and answer.size <= _MOST else answer
 
 
 def _numbers(answer):

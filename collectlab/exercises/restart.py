@@ -172,8 +172,8 @@ what_finds_it = Exercise(
         takes("b", "Exchanged slices add up to the same total.", "find it"),
         takes("c", "The right tensor's wrong slice has its name and its dtype.", "find it"),
         takes("d", "The shards were read as they were written. What is wrong is where they went.", "find it"),
-        lacks("e", "There is another one that does: what would have to be in a tensor, for its place to show?"),
-        lacks("f", "There is another one that does: what shows in the end, if there is something to compare with?"),
+        lacks("e", "what would have to be in a tensor, for its place to show?", "There is another one that does"),
+        lacks("f", "what shows in the end, if there is something to compare with?", "There is another one that does"),
         takes(
             "g",
             "It is computed from the parameters, which are right, before the state is first used.",

@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two_phase
 from collectlab.layout import Partition
@@ -321,18 +321,9 @@ def _reads_right(finding):
     )
 
 
-def _has_not_waited_yet(finding):
-    """A race that is over when a wait that comes after it is moved up."""
-    return _raced(finding, 0) and finding.races[0].mend.startswith("move the wait")
-
-
 def _two_stores(finding):
     """A race in which a rank stores to a part that another one stores to."""
-    return _raced(finding, 0) and finding.races[0].first.kind == finding.races[0].second.kind == "store"
-
-
-def _raced(finding, call=None):
-    return finding.kind == "race" and call in (None, finding.call)
+    return finding.races[0].first.kind == finding.races[0].second.kind == "store"
 
 
 def _whole(finding):
@@ -369,7 +360,7 @@ def _reads(finding):
 def _nothing_stored(finding):
     """Wrong sums of ranks that load from their peers, and store nothing after x."""
     stores = sum(event.kind == "store" for event in finding.events)
-    return finding.kind == "wrong" and _reads(finding) and stores == finding.nranks * finding.calls
+    return _reads(finding) and stores == finding.nranks * finding.calls
 
 
 ring_reduce_scatter = KernelExercise(
@@ -380,13 +371,13 @@ ring_reduce_scatter = KernelExercise(
     mistakes=(
         KernelMistake(
             "waits for too many",
-            lambda finding: finding.kind == "deadlock" and finding.call == 0 and "are asked for" in finding.text,
+            of_kind("deadlock", call=0, words="are asked for"),
             "a wait asks for more signals than are given: in a call each row is notified once. rounds.generation is "
             "1 in the first call, 2 in the second.",
         ),
         KernelMistake(
             "waits first",
-            lambda finding: finding.kind == "deadlock" and finding.call == 0,
+            of_kind("deadlock", call=0),
             "the ranks wait for ever. In each round a rank has to tell its right neighbour that it is ready "
             "before it waits for its left one; and notify and wait have to name the same row.",
         ),
@@ -398,54 +389,54 @@ ring_reduce_scatter = KernelExercise(
         ),
         KernelMistake(
             "a fixed target",
-            lambda f: _raced(f, 1) and any("signals.generation" in race.mend for race in f.races),
+            of_kind("race", call=1, where=lambda f: any("signals.generation" in race.mend for race in f.races)),
             "a wait of the second call is content with a signal of the first. Counters only go up: let each "
             "wait ask for rounds.generation.",
         ),
         KernelMistake(
             "window not free",
-            lambda f: _raced(f, 1),
+            of_kind("race", call=1),
             "the second call stores into the window while the right neighbour still reads. Let it tell when it "
             "has read, on a row of its own, and wait for that.",
         ),
         KernelMistake(
             "whole part",
-            lambda f: _raced(f, 0) and _whole(f),
+            of_kind("race", call=0, where=_whole),
             "a rank loads its left neighbour's whole part, while that stores elsewhere in it. Say inside the "
             "parentheses what to read: remote_load(left, chunk).",
         ),
         KernelMistake(
             "whole store",
-            lambda f: _raced(f, 0) and _stores_whole(f),
+            of_kind("race", call=0, where=_stores_whole),
             "a rank stores its whole part in a round, while its right neighbour reads a chunk of it. Store the chunk "
             "alone, at its place: store(value, chunk).",
         ),
         KernelMistake(
             "stores to a peer",
-            _two_stores,
+            of_kind("race", call=0, where=_two_stores),
             "two ranks store to the same part. In this ring a rank reads from its left neighbour, and stores in its "
             "own part only.",
         ),
         KernelMistake(
             "reads, then waits",
-            _has_not_waited_yet,
+            of_kind("race", call=0, where=lambda f: f.races[0].mend.startswith("move the wait")),
             "a rank reads from its left neighbour before it has waited for it in this round.",
         ),
         KernelMistake(
             "chunks rise",
-            lambda f: _raced(f, 0) and _where_it_stores(f),
+            of_kind("race", call=0, where=_where_it_stores),
             "a rank reads a chunk into which its left neighbour stores in the same round: both are at the same "
             "chunk. From round to round the chunk numbers have to fall.",
         ),
         KernelMistake(
             "one row for all rounds",
-            lambda f: _raced(f, 0) and any("already gave it" in race.why for race in f.races),
+            of_kind("race", call=0, where=lambda f: any("already gave it" in race.why for race in f.races)),
             "a wait is content with the signal of an earlier round. Each round needs its own row, and its wait "
             "has to come before the load.",
         ),
         KernelMistake(
             "no wait",
-            lambda f: _raced(f, 0),
+            of_kind("race", call=0),
             "a rank reads what its left neighbour may not have stored yet. Wait for the left neighbour in each "
             "round, before the load.",
         ),
@@ -457,18 +448,18 @@ ring_reduce_scatter = KernelExercise(
         ),
         KernelMistake(
             "not round the ring",
-            lambda finding: finding.kind == "raised" and "slice(rank=" in finding.text,
+            of_kind("raised", words="slice(rank="),
             "there is no such chunk: the numbers go round the ring, so take them % p.",
         ),
         KernelMistake(
             "nothing read",
-            lambda finding: finding.kind == "wrong" and not _reads(finding),
+            of_kind("wrong", where=lambda f: not _reads(f)),
             "no rank reads anything from another. After its wait, a rank reads a chunk from its left neighbour, adds "
             "its own part, and stores the sum.",
         ),
         KernelMistake(
             "not stored",
-            _nothing_stored,
+            of_kind("wrong", where=_nothing_stored),
             "nothing is stored after x. What a round has added must be stored in the window, at the chunk's "
             "place, or the right neighbour reads the old values.",
         ),

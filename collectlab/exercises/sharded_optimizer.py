@@ -30,11 +30,11 @@ what_an_update_needs = Exercise(
     why="the update works element by element, and the forward pass reads every parameter.",
     mistakes=(
         takes("a", "Parameter i is updated from gradient i. What lies in other slices is not read."),
-        lacks("b", "There is another one that holds: what of the summed gradient does the update of a slice read?"),
+        lacks("b", "what of the summed gradient does the update of a slice read?"),
         takes("c", "The state of parameter i is read where parameter i is updated, and nowhere else."),
         lacks(
             "d",
-            "There is another one that holds: which parameters does the next forward pass read, and who has them?",
+            "which parameters does the next forward pass read, and who has them?",
         ),
         takes(
             "e",
@@ -55,26 +55,19 @@ def _gradients(nranks):
 _START = 100_000
 
 
-def _new(xs, of_gradient=sum):
-    return _START - of_gradient(xs)
+def _new(xs):
+    return _START - sum(xs)
+
+
+def _updated(xs, part):
+    params = np.full_like(xs[0], _START)
+    params[part] = _new(xs)[part]
+    return params
 
 
 def _own_slice_only(xs):
-    results, parts = [], Partition.uneven(xs[0].size, len(xs))
-    for rank in range(len(xs)):
-        params = np.full_like(xs[0], _START)
-        params[parts.slice(rank)] -= sum(xs)[parts.slice(rank)]
-        results.append(params)
-    return results
-
-
-def _short(xs):
-    results, block = [], xs[0].size // len(xs)
-    for _ in xs:
-        params = np.full_like(xs[0], _START)
-        params[: block * len(xs)] -= sum(xs)[: block * len(xs)]
-        results.append(params)
-    return results
+    parts = Partition.uneven(xs[0].size, len(xs))
+    return [_updated(xs, parts.slice(rank)) for rank in range(len(xs))]
 
 
 def _of_owner(xs):
@@ -154,7 +147,7 @@ sharded_step = ProgramExercise(
         ),
         ProgramMistake(
             "end left out",
-            _short,
+            lambda xs: [_updated(xs, slice(xs[0].size // len(xs) * len(xs)))] * len(xs),
             "the last elements were never updated: the blocks are not equally long, see `parts.counts`.",
         ),
         ProgramMistake(

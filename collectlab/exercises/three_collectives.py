@@ -182,8 +182,8 @@ what_follows = Exercise(
         takes("e", "What is moved depends on the algorithm of each call, and results do not show it.", "follow"),
         takes("f", "Another order of additions may round differently; neither promises an order.", "follow"),
         takes("g", "Two stages may need a buffer between them, and an algorithm buffers of its own.", "follow"),
-        lacks("a", "One more holds: it is what equivalence of results means."),
-        lacks("d", "One more holds: look at what reduce-scatter has left behind when it is done."),
+        lacks("a", "it is what equivalence of results means.", "One more holds"),
+        lacks("d", "look at what reduce-scatter has left behind when it is done.", "One more holds"),
     ),
 )
 

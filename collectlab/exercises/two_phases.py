@@ -4,7 +4,7 @@ import numpy as np
 
 from collectlab import semantics
 from collectlab.exercises.exercise import Exercise, Mistake
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh, two_phase
 from collectlab.layout import Partition
@@ -203,7 +203,7 @@ reduce_scatter_loop = KernelExercise(
         ),
         KernelMistake(
             "read whole, then cut",
-            lambda f: f.kind == "bytes",
+            of_kind("bytes"),
             "more is read than `mine`. A slice after the parentheses cuts what has been read already; "
             "inside, as remote_load(peer, mine), it says what to read.",
         ),
@@ -242,7 +242,7 @@ def _last_at_own_place(xs, rank, mine):
 
 def _never_stored(finding):
     """Whether results hold what lies in a window before anything is stored there."""
-    return finding.kind == "wrong" and any((np.abs(y.astype(float)) > 1e17).any() for y in finding.results)
+    return any((np.abs(y.astype(float)) > 1e17).any() for y in finding.results)
 
 
 all_gather_loop = KernelExercise(
@@ -299,18 +299,18 @@ all_gather_loop = KernelExercise(
         ),
         KernelMistake(
             "never stored",
-            _never_stored,
+            of_kind("wrong", where=_never_stored),
             "a rank reads what nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
             "has to come from rank c, and chunks are cut by `chunks`, which may differ in length.",
         ),
         KernelMistake(
             "read whole, then cut",
-            lambda f: f.kind == "bytes",
+            of_kind("bytes"),
             "more is read than one chunk from each owner. Tell remote_load which part.",
         ),
         KernelMistake(
             "not from its owner",
-            lambda f: f.kind == "detour",
+            of_kind("detour"),
             "a chunk comes from a rank that does not own it. Read each chunk from its owner.",
         ),
     ),
@@ -356,6 +356,12 @@ def _same_row(finding):
     targets = [(e.name, e.row, e.at_least) for e in _barriers(finding)]
     hands = {(e.name, e.row, e.at_least) for e in _by_hand(finding, "wait")}
     return len(set(targets)) < len(targets) or bool(hands & set(targets))
+
+
+def _nobody_notifies(finding):
+    """Whether every rank has notified on the row of the first barrier only."""
+    given = [e for e in finding.events if e.kind == "notify"]
+    return all(e.cause for e in given) and len({(e.rank, e.row) for e in given}) == finding.nranks
 
 
 second_barrier = KernelExercise(
@@ -404,23 +410,19 @@ second_barrier = KernelExercise(
         ),
         KernelMistake(
             "nothing",
-            lambda f: f.kind == "race" and len(_barriers(f)) == 1 and f.call == 0,
+            of_kind("race", call=0, where=lambda f: len(_barriers(f)) == 1),
             "nothing stands between the store of a reduced chunk and its reading: a fast rank reads a chunk "
             "before its "
             "owner has stored it.",
         ),
         KernelMistake(
             "nobody notifies",
-            lambda f: (
-                f.kind == "deadlock"
-                and not any(e.kind == "notify" and not e.cause for e in f.events)
-                and len({(e.rank, e.row) for e in f.events if e.kind == "notify"}) == f.nranks
-            ),
+            of_kind("deadlock", where=_nobody_notifies),
             "the ranks wait for notifications that nobody gives, or only after a wait of its own.",
         ),
         KernelMistake(
             "not every rank",
-            lambda f: f.kind == "deadlock" and any(e.cause and e.row for e in f.events),
+            of_kind("deadlock", where=lambda f: any(e.cause and e.row for e in f.events)),
             "a barrier is for all: ranks that come to it wait for the ones that do not.",
         ),
     ),

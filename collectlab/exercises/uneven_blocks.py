@@ -126,13 +126,11 @@ fill_values = Exercise(
     ),
 )
 
-_HELD = Partition.uneven(10, 4)
-
 element_8 = Exercise(
     "Each of 4 ranks fills its own block, of 3, 3, 2 and 2 elements, up to 3, and all-gathers 3 elements. "
     "At which "
     "positions of the 12 do elements 8 and 9 of the vector lie?",
-    expected=[3 * 3 + at - _HELD.displacements[3] for at in (8, 9)],
+    expected=[3 * 3 + at - _UNEVEN.displacements[3] for at in (8, 9)],
     why="rank 3's block starts at 9, and elements 8 and 9 are its first two. There is a hole at 8, "
     "and one at 11.",
     mistakes=(
@@ -172,23 +170,18 @@ def _vectors(nranks):
     return [np.append(np.arange(11, 10 + count), 0) * 100**rank for rank in range(nranks)]
 
 
-def _blocks(xs, first, last=None, fill=()):
-    """What a program returns on each rank: elements first(rank, block) to last of the sum with `fill` behind it."""
-    total = np.concatenate([sum(xs), np.array(fill, xs[0].dtype)])
-    block = -(-xs[0].size // len(xs))
-    last = last or (lambda rank, block: first(rank, block) + block)
-    return [total[max(0, first(rank, block)) : last(rank, block)] for rank in range(len(xs))]
-
-
 def _right(xs):
     counts = Partition.padded(xs[0].size, len(xs)).data_counts
     return semantics.reduce_scatter_v(xs, counts)
 
 
 def _with_padding(value):
+    """What a program returns that pads with `value` and cuts nothing."""
+
     def wrong(xs):
-        padding = Partition.padded(xs[0].size, len(xs)).padding
-        return _blocks(xs, lambda rank, block: rank * block, fill=[value * len(xs)] * padding)
+        partition = Partition.padded(xs[0].size, len(xs))
+        total = np.append(sum(xs), np.full(partition.padding, value * len(xs), xs[0].dtype))
+        return [total[partition.slice(rank)] for rank in range(len(xs))]
 
     return wrong
 
@@ -316,7 +309,7 @@ equal_blocks = ProgramExercise(
         ),
         ProgramMistake(
             "block 0",
-            lambda xs: _blocks(xs, lambda rank, block: 0),
+            lambda xs: _with_padding(0)(xs)[:1] * len(xs),
             "every rank returns block 0.",
         ),
         ProgramMistake(

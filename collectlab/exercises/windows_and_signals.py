@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab.exercises.exercise import Exercise, Mistake, Verdict
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, digits, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.fabric.per_rank import per_rank
 from collectlab.layout import Partition
@@ -168,11 +168,6 @@ def _from_the_right(xs):
     return [*xs[1:], *xs[:1]]
 
 
-def _no_peer(finding, *calls):
-    """Whether one of these calls names a peer that does not exist."""
-    return "peers are ranks" in finding.text and any(call in finding.text for call in calls)
-
-
 class ByHand(KernelExercise):
     """A KernelExercise whose barrier has to be made of notify and wait."""
 
@@ -181,7 +176,7 @@ class ByHand(KernelExercise):
 
         verdict = super().__call__(program)
         if verdict:
-            run = simulate(program, per_rank(self.inputs(2, 6)), ranks=2)
+            run = simulate(program, per_rank(digits(2, 6)), ranks=2)
             if any(event.cause == "barrier" for event in run.trace.events):
                 said = "the result is right, but a ready barrier was called. Make it of notify and wait."
                 return Verdict(False, f"not yet: {said}", "calls barrier")
@@ -196,38 +191,38 @@ barrier_by_hand = ByHand(
     mistakes=(
         KernelMistake(
             "nothing after the load",
-            lambda finding: finding.kind == "race" and finding.call == 1 and "of its own, after" in finding.text,
+            of_kind("race", call=1, words="of its own, after"),
             "the next call stores while a neighbour may still load. A second barrier belongs after the load.",
         ),
         KernelMistake(
             "met before its time",
-            lambda finding: finding.kind == "race" and finding.call == 1,
+            of_kind("race", call=1),
             "a wait is met before its time, because no counter ever goes back. Let it ask for signals.generation, "
             "and give each barrier a row of its own.",
         ),
         KernelMistake(
             "a missing barrier",
-            lambda finding: finding.kind == "race",
+            of_kind("race"),
             "a rank loads what its neighbour may not have stored yet. A barrier belongs between the two.",
         ),
         KernelMistake(
             "unheard",
-            lambda finding: finding.kind == "deadlock",
+            of_kind("deadlock"),
             "a rank waits for a notification that nobody gives it. Who notifies whom, on which row, and how often?",
         ),
         KernelMistake(
             "no such rank",
-            lambda finding: finding.kind == "raised" and _no_peer(finding, "remote_"),
+            of_kind("raised", words="peers are ranks", where=lambda finding: "remote_" in finding.text),
             "there is no such rank: the right neighbour of the last one is rank 0.",
         ),
         KernelMistake(
             "no such peer",
-            lambda finding: finding.kind == "raised" and _no_peer(finding, "notify(", "wait("),
+            of_kind("raised", words="peers are ranks"),
             "there is no such rank: peers are 0 to ctx.nranks - 1.",
         ),
         KernelMistake(
             "no such row",
-            lambda finding: finding.kind == "raised" and "rows are" in finding.text,
+            of_kind("raised", words="rows are"),
             "there is no such row. How many rows did the program ask for?",
         ),
         ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given; its neighbour has another."),

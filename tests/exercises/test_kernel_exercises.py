@@ -428,7 +428,7 @@ def test_the_right_bytes_from_another_rank_are_seen():
 def test_at_least_five_wrong_kernels_are_told_apart(exercise):
     """By name and message; and those that are known by their results, by the results."""
     assert len({m.name for m in exercise.mistakes}) == len({m.message for m in exercise.mistakes}) >= 5
-    inputs = [exercise.inputs(nranks, count) for nranks in exercise.ranks for count in exercise.lengths]
+    inputs = [on_kernels.digits(nranks, count) for nranks in exercise.ranks for count in on_kernels.LENGTHS]
     results = [[[np.asarray(y).tolist() for y in wrong(xs)] for xs in inputs] for wrong in by_value(exercise)]
     assert all(a != b for a, b in itertools.combinations(results, 2))
 

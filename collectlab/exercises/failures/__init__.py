@@ -1,7 +1,7 @@
 """Exercises of notebook 08: broken kernels; their symptoms are predicted, their diagnoses read, their faults mended.
 
 kernels.py     the broken kernels, with nothing in them that tells what is wrong
-catalogue.py   what is wrong with each, what a diagnosis has to say about it, and the mend
+catalogue.py   what is wrong with each, and the mend
 
 source(6)      the kernel of case 6, its lines numbered
 report(6)      a run of it, and the diagnosis of that run
@@ -12,7 +12,7 @@ import numpy as np
 from collectlab import explore, semantics
 from collectlab.exercises.exercise import Exercise, Mistake
 from collectlab.exercises.failures.catalogue import CASES
-from collectlab.exercises.on_kernels import KernelExercise, KernelMistake
+from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.layout import Partition
 
@@ -197,27 +197,19 @@ def _tail(xs, rest):
     return [np.concatenate([sum(xs)[:end], rest(rank)[end:]]) for rank in range(len(xs))]
 
 
-def _race(window=None, call=None):
-    """Recognises a race on that window, in that call."""
-    return lambda found: (
-        found.kind == "race"
-        and (call is None or found.call == call)
-        and (window is None or any(race.window == window for race in found.races))
-    )
-
-
-def _fails(words):
-    return lambda found: found.kind == "raised" and words in found.text
+def _race(window, call):
+    """The rule of a race on that window, in that call."""
+    return of_kind("race", call, where=lambda found: any(race.window == window for race in found.races))
 
 
 _NO_SUCH_ROW = KernelMistake(
     "no such row",
-    _fails("rows are"),
+    of_kind("raised", words="rows are"),
     "a barrier uses a row that ctx.signals was not asked for: rows=2 makes rows 0 and 1.",
 )
 _UNMATCHED = KernelMistake(
     "barriers do not match",
-    lambda found: found.kind == "deadlock",
+    of_kind("deadlock"),
     "some ranks wait for ever: all have to come to the same barriers, on the same rows, and each notifies before it "
     "waits.",
 )
@@ -234,7 +226,7 @@ _EARLY_CHUNK = KernelMistake(
 )
 _OLD_COUNT = KernelMistake(
     "second call",
-    _race(call=1),
+    of_kind("race", call=1),
     "what keeps one call from the next is missing. Counts stay as they are: a wait by hand asks for "
     "rows.generation, as ctx.barrier does; and before a rank stores again, its peers must have read.",
 )
@@ -245,7 +237,7 @@ _ZEROS_ELSEWHERE = ProgramMistake(
 )
 _TOO_MUCH = KernelMistake(
     "too much",
-    lambda found: found.kind == "bytes",
+    of_kind("bytes"),
     "ranks read more than two phases need: each element has one owner, who reads it from everyone, and everyone "
     "reads it from the owner once.",
 )
@@ -293,12 +285,12 @@ mend_2 = KernelExercise(
         ),
         KernelMistake(
             "beyond the end",
-            _fails("leaves the"),
+            of_kind("raised", words="leaves the"),
             "a chunk ends beyond the last element. Rounded up, the last chunks have to be shorter, or empty.",
         ),
         KernelMistake(
             "refused",
-            lambda found: found.kind == "raised",
+            of_kind("raised"),
             "the program fails. Lengths that the ranks do not divide are to be cut, not to be refused.",
         ),
         _EARLY_CHUNK,
@@ -339,7 +331,7 @@ mend_3 = KernelExercise(
         ),
         KernelMistake(
             "no such chunk",
-            _fails("IndexError"),
+            of_kind("raised", words="IndexError"),
             "there is no such chunk. The numbers of the owners go round: take them % ctx.nranks.",
         ),
         _ZEROS_ELSEWHERE,
