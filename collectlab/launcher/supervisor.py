@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
 
@@ -57,7 +58,7 @@ class Supervisor:
         self.queue = deque()
         self.run = None
         self.deadline = None  # (monotonic time, what to do then)
-        self.logs_due = None  # when the logs of the present run are looked at
+        self.logs_due = self.measuring = None  # when the logs of the present run are looked at; a thread that does so
         self.ranks = []
         self.process = None
         self.leaving, self.heir = False, None
@@ -385,8 +386,19 @@ class Supervisor:
         self._tell_all(op="run", **{key: self.run[key] for key in ("id", "path", "sources", "search", "trace")})
 
     def _measure_logs(self):
-        """End a run in which a rank, or what it has started, prints for ever: it would fill the disk."""
-        lengths = [rundir.log_length(self.run["path"], number) for number in range(len(self.ranks))]
+        """End a run in which a rank, or what it has started, prints for ever: it would fill the disk.
+
+        A file system that does not answer is not waited for.
+        """
+        path, lengths = self.run["path"], []
+
+        def measure():
+            lengths.extend(rundir.log_length(path, number) for number in range(len(self.ranks)))
+
+        if self.measuring is None or not self.measuring.is_alive():
+            self.measuring = threading.Thread(target=measure, daemon=True)
+            self.measuring.start()
+            self.measuring.join(LOGS / 5)
         if too_long := [number for number, length in enumerate(lengths) if length > self.most]:
             self._end("failed", {"kind": "too much output", "who": too_long, "most": self.most})
         self.logs_due = time.monotonic() + LOGS

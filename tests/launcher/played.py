@@ -19,6 +19,7 @@ OF_ALL = {  # what else may end them, and what is said then
     "is orphaned": "launcher exit", "launcher exits": "launcher exit", "launcher is killed": "launcher exit",
     "keeper is killed": "lost host",
 }  # fmt: skip
+READY = (("signs in", 0), ("signs in", 1), ("is ready", 0), ("is ready", 1))
 DEATHS = {*ENDS, *OF_ALL, "raises", "loses its guard"}
 TIMEOUTS = {"first": None, "second": 5.0}  # of the runs
 

@@ -6,7 +6,7 @@ each state, what has been put off is let happen: it has to end the ranks in time
 """
 
 import pytest
-from played import ENDS, OF_ALL, Ended, Played, until_it_ends
+from played import ENDS, OF_ALL, READY, Ended, Played, until_it_ends
 
 from collectlab.launcher import supervisor
 
@@ -68,7 +68,6 @@ def check_end(played, value, runs):
             assert run["cause"]["kind"] == kind if not played.run else not_begun
 
 
-READY = (("signs in", 0), ("signs in", 1), ("is ready", 0), ("is ready", 1))
 PLAYS = {  # hosts, runs, how many may die, what has been heard before
     "ranks that start on two hosts": (2, ("first",), 1),
     "ranks of which one is ready": (1, (), 2, READY[:3]),

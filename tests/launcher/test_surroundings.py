@@ -398,6 +398,10 @@ def test_a_start_that_takes_too_long_ends_with_a_hint(monkeypatch, mark):
     monkeypatch.setenv("COLLECTLAB_START_SECONDS", "soon")
     with pytest.raises(ValueError, match="COLLECTLAB_START_SECONDS is 'soon'"):
         cl.run(fine, ranks=4, device="cpu")
+    monkeypatch.delenv("COLLECTLAB_START_SECONDS")
+    monkeypatch.setenv("COLLECTLAB_LOG_MIB", "0")
+    with pytest.raises(ValueError, match="COLLECTLAB_LOG_MIB is '0'; MiB are accepted, more than 0"):
+        cl.run(fine, ranks=4, device="cpu")
 
 
 def test_ranks_that_cannot_start_say_why(monkeypatch, tmp_path, mark):

@@ -6,9 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
-from played import Ended, Played, until_it_ends
+from played import READY, Ended, Played, until_it_ends
 
 import collectlab as cl
 from collectlab.launcher import host, mpiexec, supervisor, sweep
@@ -105,6 +106,27 @@ def test_what_a_keeper_says_while_its_look_is_waited_for_is_heard(clock):
     assert played.ranks[1].signed_in == {"rank"}
     for channel in (ours, theirs):
         channel.close()
+
+
+def test_logs_in_a_file_system_that_does_not_answer_are_not_waited_for(clock, monkeypatch):
+    answers, asked = threading.Event(), []
+
+    def log_length(path, number):
+        asked.append(number)
+        answers.wait()
+        return 1 << 40
+
+    monkeypatch.setattr(supervisor.rundir, "log_length", log_length)
+    played = Played(1, ("first",), 0, [*READY, ("submit", "first")])
+    played.most = 1 << 20
+    for _ in range(2):
+        played._measure_logs()
+    assert asked == [0], "one that waits is enough"
+    answers.set()
+    played.measuring.join()
+    with pytest.raises(Ended) as ended:
+        played._measure_logs()
+    assert ended.value.runs["first"]["cause"]["who"] == [0, 1]
 
 
 def leaves_a_process(ctx):
