@@ -85,11 +85,13 @@ class View:
         self._paint(drawing, static=True)
         return drawing.png()
 
+    @alone
     def __str__(self):
         return self.text()
 
     __repr__ = __str__
 
+    @alone
     def _repr_mimebundle_(self, include=None, exclude=None):
         bundle = {"text/plain": self.text()}
         try:

@@ -325,13 +325,14 @@ def test_one_thread_at_a_time_changes_a_view():
         paint(drawing, static)
 
     paint, view._paint = view._paint, look
-    view.widget()
+    text, view.text = view.text, lambda: look(Drawing(view.WIDTH), True) or text()
+    assert str(view) == view._repr_mimebundle_()[0]["text/plain"]
     view.set(step=1)
     view.step(2)
     view._draw_ahead(view.alike().step())
     view._inputs["step"].value = 0
     view.close()
-    assert free == [False] * 5
+    assert free == [False] * 7
 
 
 def test_a_view_that_was_closed_draws_nothing_ahead():
