@@ -120,46 +120,27 @@ def _coming(nranks):
     return [-turn % nranks for turn in range(nranks)]
 
 
-def _everywhere(fill):
-    """What every rank returns of a program that calls `fill(y, rank, source, chunk, turn)` for each chunk."""
+def _put(place):
+    """What every rank returns that puts each chunk in its turn at place(rank, source, turn, nranks, length)."""
 
     def results(xs):
-        found = []
-        for rank in range(len(xs)):
-            y = np.zeros(xs[0].size * len(xs), xs[0].dtype)
+        found = [np.zeros_like(y) for y in semantics.all_gather(xs)]
+        for rank, y in enumerate(found):
             for turn, source in enumerate(_coming(len(xs))):
-                fill(y, rank, source, xs[source], turn)
-            found.append(y)
+                y[place(rank, source, turn, len(xs), xs[0].size)] = xs[source]
         return found
 
     return results
 
 
 def _at(slot):
-    """Put each chunk into slot(rank, source, turn, nranks)."""
+    """The same for a place that is the slot of that number."""
 
-    def fill(y, rank, source, chunk, turn):
-        place = slot(rank, source, turn, y.size // chunk.size)
-        y[place * chunk.size : (place + 1) * chunk.size] = chunk
+    def place(rank, source, turn, nranks, length):
+        start = slot(rank, source, turn, nranks) * length
+        return slice(start, start + length)
 
-    return _everywhere(fill)
-
-
-def _not_its_own(y, rank, source, chunk, turn):
-    if source != rank:
-        y[source * chunk.size : (source + 1) * chunk.size] = chunk
-
-
-def _one_apart(y, rank, source, chunk, turn):
-    y[source : source + chunk.size] = chunk
-
-
-def _dealt_out(y, rank, source, chunk, turn):
-    y[source :: y.size // chunk.size] = chunk
-
-
-def _added(y, rank, source, chunk, turn):
-    y[: chunk.size] += chunk
+    return _put(place)
 
 
 def _came_in_rank_order(calls, xs):
@@ -187,11 +168,13 @@ place_by_rank = ProgramExercise(
             "the chunks lie in the order in which they came. What decides the place of a chunk is its source.",
         ),
         ProgramMistake(
-            "nothing placed", _everywhere(lambda *_: None), "the result is all zeros: no chunk is put there."
+            "nothing placed",
+            lambda xs: [np.zeros_like(y) for y in semantics.all_gather(xs)],
+            "the result is all zeros: no chunk is put there.",
         ),
         ProgramMistake(
             "its own is missing",
-            _everywhere(_not_its_own),
+            lambda xs: [np.concatenate([x * (s != rank) for s, x in enumerate(xs)]) for rank in range(len(xs))],
             "every rank lacks its own chunk. `arrivals` gives that one too; place it like the others.",
         ),
         ProgramMistake(
@@ -226,15 +209,19 @@ place_by_rank = ProgramExercise(
         ),
         ProgramMistake(
             "one element apart",
-            _everywhere(_one_apart),
+            _put(lambda rank, source, turn, n, length: slice(source, source + length)),
             "the chunks begin one element after another and overwrite each other. A slot is x.size elements long.",
         ),
         ProgramMistake(
             "dealt out",
-            _everywhere(_dealt_out),
+            _put(lambda rank, source, turn, n, length: slice(source, None, n)),
             "the elements of each chunk are dealt out over the result; a chunk stays in one piece.",
         ),
-        ProgramMistake("added", _everywhere(_added), "the chunks are added up. A gather reduces nothing."),
+        ProgramMistake(
+            "added",
+            lambda xs: [np.concatenate([sum(xs), *(0 * x for x in xs[1:])])] * len(xs),
+            "the chunks are added up. A gather reduces nothing.",
+        ),
     ),
     reserved={
         name: f"{name} does all of it. Here the chunks come from `arrivals`, and you place them."

@@ -22,16 +22,10 @@ tenfold = Exercise(
             "That starts at rank 1. The first rank is rank 0, and the last of four is rank 3.",
         ),
         Mistake("five ranks", 10 * np.arange(5), "Those are five ranks. ranks=4 makes the ranks 0 to 3."),
+        Mistake("reversed", 10 * _RANKS[::-1], "Those are the values in reverse; rank 0's result stands first."),
+        Mistake("the ranks", _RANKS, "Those are the ranks themselves; the program returns ten times its rank."),
         Mistake(
-            "reversed", 10 * _RANKS[::-1], "Those are the values in reverse; rank 0's result stands first."
-        ),
-        Mistake(
-            "the ranks", _RANKS, "Those are the ranks themselves; the program returns ten times its rank."
-        ),
-        Mistake(
-            "one rank for all",
-            [30] * 4,
-            "That is rank 3's result four times. Each rank has a ctx.rank of its own.",
+            "one rank for all", [30] * 4, "That is rank 3's result four times. Each rank has a ctx.rank of its own."
         ),
         Mistake("nranks", [40] * 4, "40 is ten times ctx.nranks. ctx.rank is another number on each rank."),
         Mistake(
@@ -39,11 +33,7 @@ tenfold = Exercise(
             sum(10 * _RANKS),
             "That adds up what the ranks return. run.results is a list, with one entry for each rank.",
         ),
-        Mistake(
-            "one result",
-            30,
-            "That is one rank's result. run.results is a list, with one entry for each rank.",
-        ),
+        Mistake("one result", 30, "That is one rank's result. run.results is a list, with one entry for each rank."),
     ),
 )
 
@@ -64,24 +54,14 @@ length_on_each_rank = Exercise(
             [4] * 4,
             "That would be one list for all. A rank is a process: what the others append never reaches it.",
         ),
+        Mistake("before the append", [0] * 4, "Each rank appends to its list before it asks for the length."),
         Mistake(
-            "before the append",
-            [0] * 4,
-            "Each rank appends to its list before it asks for the length.",
+            "the contents", _RANKS, "That is what was appended. The program returns how many elements the list has."
         ),
-        Mistake(
-            "the contents",
-            _RANKS,
-            "That is what was appended. The program returns how many elements the list has.",
-        ),
-        Mistake(
-            "one rank at work", [1, 0, 0, 0], "That is one rank at work. Every rank runs the whole program."
-        ),
+        Mistake("one rank at work", [1, 0, 0, 0], "That is one rank at work. Every rank runs the whole program."),
         Mistake("one entry", 1, "That is one rank's length. run.results has one entry for each rank."),
         Mistake(
-            "one list, one entry",
-            4,
-            "That would be one list for all. Each rank has its own, and its own result.",
+            "one list, one entry", 4, "That would be one list for all. Each rank has its own, and its own result."
         ),
     ),
 )
@@ -97,15 +77,9 @@ length_in_the_notebook = Exercise(
             "That would need the ranks to append to the notebook's own list. Each appended to a copy.",
         ),
         Mistake(
-            "as on a rank",
-            1,
-            "That is the length on a rank. The notebook is another process with another list.",
+            "as on a rank", 1, "That is the length on a rank. The notebook is another process with another list."
         ),
-        Mistake(
-            "the last rank",
-            3,
-            "3 is the last rank's number. None of the four appended to the notebook's list.",
-        ),
+        Mistake("the last rank", 3, "3 is the last rank's number. None of the four appended to the notebook's list."),
         Mistake("as on all ranks", [1] * 4, "Those are the lengths on the ranks. The notebook has one list."),
         Mistake("the contents", [], "That is what the list holds; the question is its length."),
         Mistake("all contents", _RANKS, "That would be the list after four appends. None reached it."),
@@ -132,15 +106,9 @@ allreduce_of_ranks = Exercise(
             np.cumsum(_RANKS),
             "Those are sums of the ranks up to each one. allreduce adds all of them for everyone.",
         ),
-        Mistake(
-            "the number of ranks", [4] * 4, "4 is how many ranks there are. Each puts in its rank, not 1."
-        ),
-        Mistake(
-            "the largest", [3] * 4, "3 is the largest rank. When it is told nothing else, allreduce adds."
-        ),
-        Mistake(
-            "four times its own", 4 * _RANKS, "That is each rank times 4. The ranks put in different numbers."
-        ),
+        Mistake("the number of ranks", [4] * 4, "4 is how many ranks there are. Each puts in its rank, not 1."),
+        Mistake("the largest", [3] * 4, "3 is the largest rank. When it is told nothing else, allreduce adds."),
+        Mistake("four times its own", 4 * _RANKS, "That is each rank times 4. The ranks put in different numbers."),
         Mistake(
             "without its own",
             _ALL - _RANKS,
@@ -196,21 +164,13 @@ status_of_a_hang = Exercise(
     why="no rank raised; three waited, and were ended when the 2 seconds were over.",
     options=("done", "failed", "timeout", "interrupted", "running", "returned"),
     mistakes=(
+        Mistake("all well", "done", "A run is done when every rank has returned. Three still wait for rank 3."),
         Mistake(
-            "all well", "done", "A run is done when every rank has returned. Three still wait for rank 3."
+            "an error", "failed", "No rank raised, and none was lost: three wait, as their program tells them to."
         ),
-        Mistake(
-            "an error",
-            "failed",
-            "No rank raised, and none was lost: three wait, as their program tells them to.",
-        ),
-        Mistake(
-            "by hand", "interrupted", "Nobody interrupted it. It was ended by the limit that it was given."
-        ),
+        Mistake("by hand", "interrupted", "Nobody interrupted it. It was ended by the limit that it was given."),
         Mistake("goes on", "running", "It was, for 2 seconds. cl.run comes back when the run is over."),
-        Mistake(
-            "rank 3's end", "returned", "Rank 3 returned. The status is that of the run: of all four ranks."
-        ),
+        Mistake("rank 3's end", "returned", "Rank 3 returned. The status is that of the run: of all four ranks."),
     ),
 )
 
@@ -224,15 +184,13 @@ def _others(xs):
 
 
 sum_of_the_others = ProgramExercise(
-    "Write program(ctx, x). x is a number, another on each rank. Return the sum of the other ranks' "
-    "numbers, without the rank's own.",
+    "Write program(ctx, x). x is a number, another on each rank. Return the sum of the other ranks' numbers, without "
+    "the rank's own.",
     inputs=_numbers,
     expected=_others,
     why="the sum of all, less the rank's own number. On one rank there are no others, and 0 is left.",
     mistakes=(
-        ProgramMistake(
-            "with its own", semantics.all_reduce, "that is the sum of all, the rank's own included."
-        ),
+        ProgramMistake("with its own", semantics.all_reduce, "that is the sum of all, the rank's own included."),
         ProgramMistake("its own", list, "that is what the rank was given; nothing of the others is in it."),
         ProgramMistake(
             "less the rank",

@@ -43,11 +43,7 @@ four_counts = Exercise(
             [4, 2, 2, 2],
             "AllGather does not divide: each rank contributes its whole array of 4.",
         ),
-        Mistake(
-            "bytes",
-            _BYTES,
-            "Those are bytes. A count is in elements; the datatype is an argument of its own.",
-        ),
+        Mistake("bytes", _BYTES, "Those are bytes. A count is in elements; the datatype is an argument of its own."),
         Mistake(
             "of both ranks",
             [count * 2 for count in _COUNTS],
@@ -118,14 +114,10 @@ recvcount = Exercise(
             "That is the input of all three ranks together; recvcount names the block that one of them keeps.",
         ),
         Mistake(
-            "number of blocks",
-            3,
-            "That is the number of ranks, and of blocks. recvcount is the length of one block.",
+            "number of blocks", 3, "That is the number of ranks, and of blocks. recvcount is the length of one block."
         ),
         Mistake(
-            "block in bytes",
-            _GRADIENT.output_bytes("float32"),
-            "That is the block in bytes; a count is in elements.",
+            "block in bytes", _GRADIENT.output_bytes("float32"), "That is the block in bytes; a count is in elements."
         ),
         Mistake(
             "input in bytes",
@@ -144,30 +136,22 @@ _SAME_SIZE = [payload.nccl_tests_count(op, 1024, 4, "float32").value for op in (
 
 same_size = Exercise(
     question=(
-        "Two rows of nccl-tests, on 4 ranks with float32, both say size 1024. "
-        "Which counts stand in the row of all_reduce_perf and in that of all_gather_perf?"
+        "Two rows of nccl-tests, on 4 ranks with float32, both say size 1024. Which counts stand in the row of "
+        "all_reduce_perf and in that of all_gather_perf?"
     ),
     expected=_SAME_SIZE,
     why="size is the larger side in bytes: all-reduce's whole array, but all-gather's output of 4 blocks.",
     mistakes=(
         Mistake(
-            "size is the output",
-            [256, 256],
-            "All-gather's size is its output, 4 blocks; its count is one of them.",
+            "size is the output", [256, 256], "All-gather's size is its output, 4 blocks; its count is one of them."
         ),
         Mistake(
-            "divided all-reduce",
-            [64, 64],
-            "All-reduce's count is the whole array; nothing is divided by the ranks.",
+            "divided all-reduce", [64, 64], "All-reduce's count is the whole array; nothing is divided by the ranks."
         ),
         Mistake(
-            "swapped",
-            _SAME_SIZE[::-1],
-            "The two are swapped: all-gather is the one that counts one rank's block.",
+            "swapped", _SAME_SIZE[::-1], "The two are swapped: all-gather is the one that counts one rank's block."
         ),
-        Mistake(
-            "bytes", [1024, 1024], "Those are bytes; a float32 takes 4 of them, and a count is in elements."
-        ),
+        Mistake("bytes", [1024, 1024], "Those are bytes; a float32 takes 4 of them, and a count is in elements."),
         Mistake(
             "bytes of each count",
             [1024, 256],
@@ -209,13 +193,9 @@ all_to_all = Exercise(
             "recvcount is what comes from one rank, not the total that is received.",
         ),
         Mistake(
-            "sendcount as total",
-            [32, 8, 8, 128],
-            "sendcount is the block for one rank, not the total that is sent.",
+            "sendcount as total", [32, 8, 8, 128], "sendcount is the block for one rank, not the total that is sent."
         ),
-        Mistake(
-            "count as total", [8, 8, 32, 128], "nccl-tests' count follows NCCL's; its size is the total."
-        ),
+        Mistake("count as total", [8, 8, 32, 128], "nccl-tests' count follows NCCL's; its size is the total."),
         Mistake(
             "one block in bytes",
             [8, 8, 8, 32],
@@ -227,9 +207,7 @@ all_to_all = Exercise(
             "The first three are right. size is in bytes, and covers more than one block.",
         ),
         Mistake(
-            "size on all ranks",
-            [8, 8, 8, 512],
-            "That is the size on all ranks together; the column is one rank's.",
+            "size on all ranks", [8, 8, 8, 512], "That is the size on all ranks together; the column is one rank's."
         ),
         Mistake(
             "own block left out",
@@ -291,9 +269,7 @@ scatter_row = Exercise(
             [8, 8, 8, 8],
             "Divided once too often: once by the bytes of an element and once by the ranks is enough.",
         ),
-        Mistake(
-            "bytes", [512, 512, 512, 512], "That is the column size, in bytes, and of the root's whole input."
-        ),
+        Mistake("bytes", [512, 512, 512, 512], "That is the column size, in bytes, and of the root's whole input."),
         Mistake(
             "only the root receives",
             [32, 32, 32, 0],

@@ -62,6 +62,11 @@ def lacks(letter, hint, said="There is another one that holds"):
     return Mistake(f"lacks {letter}", lambda letters: letter not in letters, f"{said}: {hint}")
 
 
+def chooses(place, name, message):
+    """The Mistake of a list of names that has this one at that place, counted from 1."""
+    return Mistake(f"{name} for need {place}", lambda names: names[place - 1 : place] == (name,), message)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """A question with one right answer. Call it with an answer: it returns a Verdict, and never raises.
@@ -91,17 +96,13 @@ class Exercise:
         kind = self._kind()
         try:
             if reading.unanswered(answer):
-                return Verdict(
-                    False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered"
-                )
+                return Verdict(False, f"no answer yet: put {kind} in the place of the three dots.", "unanswered")
             cited = reading.shown(answer)
             written = reading.start_stop(answer) if self.is_slice else answer
             value = reading.read(written, self.expected, self.options)
             value = value.ravel() if self.are_joined else value
         except reading.NotAnAnswer as error:
-            return Verdict(
-                False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind"
-            )
+            return Verdict(False, f"not yet: you answered {cited}. There, {error}. What is expected: {kind}.", "kind")
         except Exception:  # an object whose own methods raise, when it is shown or read
             return Verdict(False, f"not yet: the answer cannot be read. What is expected: {kind}.", "kind")
         if reading.same(value, self.expected):
@@ -110,7 +111,7 @@ class Exercise:
         for mistake in self.mistakes:
             if mistake.is_made_in(value):
                 return Verdict(False, f"{said} {mistake.message}", mistake.name)
-        where = reading.difference(value, self.expected, self.options, self.length_is_asked)
+        where = reading.difference(value, self.expected, self.length_is_asked)
         return Verdict(False, f"{said} Look again: {where}. What is expected: {kind}.")
 
     def __repr__(self):

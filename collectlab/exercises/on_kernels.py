@@ -42,7 +42,7 @@ class Finding:
 
     kind      "raised", "deadlock", "unanswered", "kind" (what is returned cannot be read), "race", "wrong", "input"
               (was changed), "view" (of a window was returned), "borrowed" (a kernel of this package was called),
-              "silent" (nothing was moved), "bytes" (a rank got too many) or "detour" (from another rank than asked)
+              "silent" (nothing was moved), "bytes" (a rank got too many) or "detour" (too many from one peer)
     nranks, count   of that run
     call      0, or 1 when the second of two calls is concerned, or both
     calls     how many calls were made in a row
@@ -230,7 +230,7 @@ _SAID = {
     "borrowed": "a kernel of collectlab made the result. Write the steps by yourself.",
     "silent": "nothing was moved through a window.",
     "bytes": "too many bytes are moved.",
-    "detour": "a rank gets from a peer what the question has it get from another.",
+    "detour": "more comes from one peer than is to come from it.",
 }
 
 
@@ -420,9 +420,7 @@ def _difference(results, expected, count, calls):
 def _parts(got, want, nranks, count, calls):
     """What a sum of `digits` holds of each rank, where that differs from what it should hold."""
     if not abs(float(got)) < 100**nranks:
-        return (
-            "such a number lies in a window before anything is stored there" if abs(float(got)) > 1e17 else ""
-        )
+        return "such a number lies in a window before anything is stored there" if abs(float(got)) > 1e17 else ""
     parts = []
     for rank in range(nranks):
         have, need = int(got) // 100**rank % 100, want // 100**rank % 100

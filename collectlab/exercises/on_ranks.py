@@ -126,32 +126,30 @@ class ProgramExercise:
                     "kind",
                 )
         if all(map(reading.same, results, expected)):
-            return self._called([calls for _, calls in done.results], xs)
+            for name, message in self._ways([calls for _, calls in done.results], xs):
+                return Verdict(False, f"not yet: the result is right, but {message}", name)
+            return None
         for mistake in self.mistakes:
             if all(map(reading.same, results, mistake.wrong(xs))):
                 return Verdict(False, f"not yet: {before} {mistake.message}", mistake.name)
         rank = next(r for r, result in enumerate(results) if not reading.same(result, expected[r]))
         where, kind = reading.difference(results[rank], expected[rank]), reading.expected_kind(expected[rank])
         given = f"Rank {rank} was given {reading.shown(xs[rank])} and returned {reading.shown(results[rank])}"
-        return Verdict(
-            False, f"not yet: {before} the result is wrong. {given}: {where}. What is expected: {kind}."
-        )
+        return Verdict(False, f"not yet: {before} the result is wrong. {given}: {where}. What is expected: {kind}.")
 
-    def _called(self, calls, xs):
-        """The verdict on a program whose results are right, from the Calls of each rank; None when they will do."""
+    def _ways(self, calls, xs):
+        """(name, message) of each way to right results that is refused and shows in the Calls of each rank."""
         if len(calls) == 1:  # with nobody to talk to, no call need be made
-            return None
+            return
         called = {call.name for of_rank in calls for call in of_rank}
         for name in sorted(called & set(self.reserved)):
-            return Verdict(False, f"not yet: the result is right, but {self.reserved[name]}", f"calls {name}")
+            yield f"calls {name}", self.reserved[name]
         if self.required and not called & set(self.required):
             name = self.required[0]
-            said = f"the program never calls {name}, and it is to be made out of that."
-            return Verdict(False, f"not yet: the result is right, but {said}", f"lacks {name}")
+            yield f"lacks {name}", f"the program never calls {name}, and it is to be made out of that."
         for mistake in self.by_calls:
             if mistake.shows(calls, xs):
-                return Verdict(False, f"not yet: the result is right, but {mistake.message}", mistake.name)
-        return None
+                yield mistake.name, mistake.message
 
 
 def _blocking(name):

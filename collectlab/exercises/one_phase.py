@@ -102,14 +102,10 @@ mesh_all_reduce = KernelExercise(
         KernelMistake(
             "the input",
             of_kind("input"),
-            "x has changed. After total = x both names mean one array, and total += ... writes "
-            "to it: begin with x.copy(), or write total = total + ...",
+            "x has changed. After total = x both names mean one array, and total += ... writes to it: begin with "
+            "x.copy(), or write total = total + ...",
         ),
-        KernelMistake(
-            "read twice",
-            of_kind("bytes"),
-            "more is read than each peer's array once.",
-        ),
+        KernelMistake("read twice", of_kind("bytes"), "more is read than each peer's array once."),
         KernelMistake(
             "not one phase",
             of_kind("detour"),

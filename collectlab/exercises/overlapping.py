@@ -29,8 +29,8 @@ edges = Exercise(
         "g": "C after G is complete",
         "h": "R after F of the same step",
     },
-    why="two operations need an order where both use the same memory and one of them writes: R and U, U and G "
-    "the shard, G and F the weights, R and C the gradient.",
+    why="two operations need an order where both use the same memory and one of them writes: R and U, U and G the "
+    "shard, G and F the weights, R and C the gradient.",
     mistakes=(
         takes("d", "G reads the shard and writes the weights. The gradient, which C clears, is neither.", _HAVE),
         takes("e", "U uses the shard, C the gradient. What R and U need is an order of their own.", _HAVE),
@@ -44,18 +44,20 @@ edges = Exercise(
 )
 
 updated_too_soon = Exercise(
-    "Rank 0 has the gradient [2, 4, 6, 8], rank 1 [10, 20, 30, 40]. The shards begin as zeros. On both ranks "
-    "the shard is halved at once, and the reduce-scatter writes its result only after that. What does rank 1 gather?",
+    "Rank 0 has the gradient [2, 4, 6, 8], rank 1 [10, 20, 30, 40]. The shards begin as zeros. On both ranks the "
+    "shard is halved at once, and the reduce-scatter writes its result only after that. What does rank 1 gather?",
     expected=_SUM,
     why="zeros were halved, then the sum was written over them: what is gathered is the sum, not halved.",
     mistakes=(
-        Mistake("as it should be", _SUM // 2, "That is the right result. But the halving came before the sum was "
-        "there."),
+        Mistake(
+            "as it should be", _SUM // 2, "That is the right result. But the halving came before the sum was there."
+        ),
         Mistake("zeros", np.zeros(4, int), "Zeros were halved, but the reduction wrote its result after that."),
         Mistake("quartered", _SUM // 4, "It is halved once, and too soon."),
         Mistake("its own", _B // 2, "The reduction adds both gradients, late as it is."),
-        Mistake("its own shard only", _SHARDS[1], "Those are the two elements of its shard; it gathers rank 0's "
-        "too."),
+        Mistake(
+            "its own shard only", _SHARDS[1], "Those are the two elements of its shard; it gathers rank 0's too."
+        ),
         Mistake("rank 0 in time", [*_SHARDS[0] // 2, *_SHARDS[1]], "Rank 0 halves its shard too soon as well."),
         Mistake("rank 1 in time", [*_SHARDS[0], *_SHARDS[1] // 2], "Rank 1 halves its shard too soon as well."),
         Mistake("rank 0's zeros", [0, 0, *_SHARDS[1]], "Rank 0's shard is written after the halving, too."),
@@ -66,9 +68,8 @@ updated_too_soon = Exercise(
 )
 
 cleared_too_soon = Exercise(
-    "The shards are [12, 24] on rank 0 and [36, 48] on rank 1, and a gather is under way. Rank 0 clears its "
-    "shard before the gather has read it; rank 1 clears its own afterwards. What does rank 1 end with in its "
-    "weights?",
+    "The shards are [12, 24] on rank 0 and [36, 48] on rank 1, and a gather is under way. Rank 0 clears its shard "
+    "before the gather has read it; rank 1 clears its own afterwards. What does rank 1 end with in its weights?",
     expected=np.concatenate([np.zeros(2, int), _SHARDS[1]]),
     why="rank 0's block was zeros when it was read, and a gather hands those to everyone. Rank 1 has made no "
     "mistake.",
@@ -76,8 +77,9 @@ cleared_too_soon = Exercise(
         Mistake("as it should be", _SUM, "That is what a gather returns that reads both shards in time."),
         Mistake("both", np.zeros(4, int), "Rank 1's shard was read before it was cleared."),
         Mistake("only rank 0 suffers", [0, 0], "Those are two elements; the weights have four."),
-        Mistake("the other one", np.concatenate([_SHARDS[0], np.zeros(2, int)]), "It is rank 0's block that was "
-        "cleared."),
+        Mistake(
+            "the other one", np.concatenate([_SHARDS[0], np.zeros(2, int)]), "It is rank 0's block that was cleared."
+        ),
         Mistake("left out", _SHARDS[1], "A cleared block is not left out: its zeros are gathered."),
         Mistake("own first", np.concatenate([_SHARDS[1], np.zeros(2, int)]), "Rank 0's block comes first."),
         Mistake("half of it", [0, 24, 36, 48], "The whole shard was cleared before it was read."),
@@ -104,15 +106,14 @@ one_wait_for_two = Exercise(
         takes("c", "The calls must come in one order on all ranks. When each is complete is another matter."),
         takes("e", "The values can be right by luck: a may have been quick this time."),
         lacks("b", "what does a stream do with what it is given?"),
-        lacks("d", "of what does the wait for b tell, if each request goes its "
-        "own way?"),
+        lacks("d", "of what does the wait for b tell, if each request goes its own way?"),
         lacks("f", "which wait is missing?"),
     ),
 )
 
 where_it_pays = Exercise(
-    "A backward pass takes 80 ms, the reduction of its gradients 20 ms. The reduction goes on meanwhile, bucket "
-    "by bucket. Which statements hold?",
+    "A backward pass takes 80 ms, the reduction of its gradients 20 ms. The reduction goes on meanwhile, bucket by "
+    "bucket. Which statements hold?",
     expected=frozenset("acf"),
     options={
         "a": "the step cannot become shorter than 80 ms by this",
@@ -200,9 +201,7 @@ two_buckets = PlanExercise(
             "one reduction was waited for, and the sums of both are halved:",
         ),
         KernelMistake(
-            "no wait",
-            _hazard("changed before"),
-            "the sums are halved, and nothing waits for the reductions before:",
+            "no wait", _hazard("changed before"), "the sums are halved, and nothing waits for the reductions before:"
         ),
         KernelMistake(
             "given away",

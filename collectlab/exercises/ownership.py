@@ -62,15 +62,9 @@ shard_of_device_a = Exercise(
             "That is the whole sum; reduce-scatter leaves one block of it with each rank.",
         ),
         Mistake(
-            "A's input",
-            _A[2:],
-            "That is A's own input at those positions. Each value is a sum over both ranks.",
+            "A's input", _A[2:], "That is A's own input at those positions. Each value is a sum over both ranks."
         ),
-        Mistake(
-            "B's input",
-            _B[2:],
-            "Those are B's inputs at those positions. Each value is a sum over both ranks.",
-        ),
+        Mistake("B's input", _B[2:], "Those are B's inputs at those positions. Each value is a sum over both ranks."),
         Mistake(
             "both shards",
             np.stack(semantics.reduce_scatter(_SWAPPED)),
@@ -104,9 +98,7 @@ uneven_counts = Exercise(
             [4, 2, 2, 2],
             "Here rank 0 takes all that is left over; the rule keeps the counts within one of each other.",
         ),
-        Mistake(
-            "extra to the last", [2, 2, 3, 3], "The extra elements go to the first ranks, not to the last."
-        ),
+        Mistake("extra to the last", [2, 2, 3, 3], "The extra elements go to the first ranks, not to the last."),
         Mistake(
             "ceil blocks cut short",
             [3, 3, 3, 1],
@@ -153,9 +145,7 @@ slice_after_reorder = Exercise(
         Mistake("rank 3's", _span(3), "That is rank 3's slice; D keeps it."),
         Mistake("empty slice", [2, 2], "That slice is empty; stop is start plus the count."),
         Mistake("one too short", [2, 3], "stop is the first element that no longer belongs to the slice."),
-        Mistake(
-            "in blocks", [1, 2], "Those are ranks or blocks. A slice is counted in elements, 2 to a rank."
-        ),
+        Mistake("in blocks", [1, 2], "Those are ranks or blocks. A slice is counted in elements, 2 to a rank."),
         Mistake("the rank", [1], "That is A's rank. Its slice is asked for, as [start, stop]."),
     ),
     is_slice=True,
@@ -246,9 +236,7 @@ slice_of_this_rank = ProgramExercise(
         ),
         ProgramMistake(
             "stop is a count",
-            _blocks(
-                lambda x, rank, n: x[_slice(x, rank, n).start : Partition.uneven(x.size, n).counts[rank]]
-            ),
+            _blocks(lambda x, rank, n: x[_slice(x, rank, n).start : Partition.uneven(x.size, n).counts[rank]]),
             "the blocks end at their count; stop is start plus the count.",
         ),
         ProgramMistake(

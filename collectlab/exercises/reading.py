@@ -23,9 +23,7 @@ class NotAnAnswer(Exception):
 def expected_kind(expected, options=(), of="", length_is_asked=False):
     """What a learner should write, in words; without the length of the list where that is asked for."""
     if isinstance(expected, frozenset):
-        return (
-            f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
-        )
+        return f"the letters of all that hold, such as {' '.join(list(options)[:2])!r}, out of {_list(options)}"
     if isinstance(expected, str):
         return f"one of {of or _list(map(repr, options))}"
     if isinstance(expected, tuple):
@@ -77,7 +75,7 @@ def same(value, expected):
     return np.shape(value) == np.shape(expected) and bool(np.all(value == np.asarray(expected)))
 
 
-def difference(value, expected, options=(), length_is_asked=False):
+def difference(value, expected, length_is_asked=False):
     """Where a wrong value differs from the expected one, without giving that away."""
     if isinstance(expected, frozenset):
         extra, missing = sorted(value - expected), sorted(expected - value)
@@ -194,9 +192,7 @@ def _one_after_another(answer):
 def _letters(answer, options):
     if isinstance(answer, str):
         answer = [answer]
-    if not isinstance(answer, list | tuple | set | frozenset) or not all(
-        isinstance(one, str) for one in answer
-    ):
+    if not isinstance(answer, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in answer):
         raise NotAnAnswer(f"that is {_a(answer)}; write letters in quotation marks")
     letters = frozenset().union(*(_letters_of(text, options) for text in answer))
     if not letters:

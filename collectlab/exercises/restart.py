@@ -16,14 +16,12 @@ _PIECES = [
 ]
 
 pieces_of_rank_1 = Exercise(
-    "12 elements were saved by 4 ranks and are loaded by 3. From which old shards does new rank 1 read, and "
-    "from where to "
-    "where in each? Write, for one shard after the other: old rank, start, stop, counted within that shard.",
+    "12 elements were saved by 4 ranks and are loaded by 3. From which old shards does new rank 1 read, and from "
+    "where to where in each? Write, for one shard after the other: old rank, start, stop, counted within that shard.",
     expected=_PIECES,
     length_is_asked=True,
     are_joined=True,
-    why="new rank 1 owns elements 4:8. Old rank 1 has 3:6, of which it takes 1:3, old rank 2 has "
-    "6:9, of which 0:2.",
+    why="new rank 1 owns elements 4:8. Old rank 1 has 3:6, of which it takes 1:3, old rank 2 has 6:9, of which 0:2.",
     mistakes=(
         Mistake(
             "places in the vector",
@@ -32,9 +30,7 @@ pieces_of_rank_1 = Exercise(
         ),
         Mistake("its old shard", [1, 0, 3], "That is the old shard of rank 1. New rank 1 owns elements 4:8."),
         Mistake(
-            "whole shards",
-            [1, 0, 3, 2, 0, 3],
-            "These shards are right, and less than the whole of them is needed.",
+            "whole shards", [1, 0, 3, 2, 0, 3], "These shards are right, and less than the whole of them is needed."
         ),
         Mistake(
             "from the start of both",
@@ -55,21 +51,13 @@ pieces_of_rank_1 = Exercise(
         Mistake("its slice", [4, 8], "That is what new rank 1 owns, in the vector. In which old shards does it lie?"),
         Mistake("the other one first", [2, 0, 2, 1, 1, 3], "Write them in the order of the elements: shard 1 first."),
         Mistake("counted from 1", [1, 2, 4, 2, 1, 3], "Elements are counted from 0, within a shard as well."),
-        Mistake(
-            "last included", [1, 1, 2, 2, 0, 1], "A stop is the first element that does not belong to it."
-        ),
+        Mistake("last included", [1, 1, 2, 2, 0, 1], "A stop is the first element that does not belong to it."),
         Mistake("new rank 0", [0, 0, 3, 1, 0, 1], "That is what new rank 0 reads. Rank 1 is asked for."),
         Mistake("new rank 2", [2, 2, 3, 3, 0, 3], "That is what new rank 2 reads. Rank 1 is asked for."),
     ),
 )
 
-_STEPS = (
-    "manifest",
-    "name",
-    "shards",
-    "manifest to disk",
-    "shards to disk",
-)  # as the notebook numbers them, from 1
+_STEPS = ("manifest", "name", "shards", "manifest to disk", "shards to disk")  # as the notebook numbers them, from 1
 
 
 def _order(*steps):
@@ -83,8 +71,8 @@ def _comes_before(order, early, late):
 
 
 order_of_writing = Exercise(
-    "In which order are the five steps done, so that a folder that has its name is complete whenever the "
-    "power fails?",
+    "In which order are the five steps done, so that a folder that has its name is complete whenever the power "
+    "fails?",
     expected=_order("shards", "shards to disk", "manifest", "manifest to disk", "name"),
     why="a name is given to what is on the disk already, and the manifest speaks of shards that are there.",
     mistakes=(
@@ -136,8 +124,10 @@ order_of_writing = Exercise(
         ),
         Mistake(
             "to disk before writing",
-            lambda order: _comes_before(order, "shards to disk", "shards")
-            or _comes_before(order, "manifest to disk", "manifest"),
+            lambda order: (
+                _comes_before(order, "shards to disk", "shards")
+                or _comes_before(order, "manifest to disk", "manifest")
+            ),
             "What is not written yet cannot be brought to the disk.",
         ),
         Mistake(
@@ -165,8 +155,7 @@ what_finds_it = Exercise(
         "f": "the loss curve beside that of a run without a restart",
         "g": "the loss of the first step after the restart",
     },
-    why="all that is counted is right, and every shard is intact. Only its place is wrong, and e "
-    "says it at once.",
+    why="all that is counted is right, and every shard is intact. Only its place is wrong, and e says it at once.",
     mistakes=(
         takes("a", "Slices of equal length have equal counts, right or wrong.", "find it"),
         takes("b", "Exchanged slices add up to the same total.", "find it"),
@@ -174,11 +163,7 @@ what_finds_it = Exercise(
         takes("d", "The shards were read as they were written. What is wrong is where they went.", "find it"),
         lacks("e", "what would have to be in a tensor, for its place to show?", "There is another one that does"),
         lacks("f", "what shows in the end, if there is something to compare with?", "There is another one that does"),
-        takes(
-            "g",
-            "It is computed from the parameters, which are right, before the state is first used.",
-            "find it",
-        ),
+        takes("g", "It is computed from the parameters, which are right, before the state is first used.", "find it"),
     ),
 )
 
@@ -238,24 +223,19 @@ own_shard = ProgramExercise(
         ProgramMistake(
             "rounded up",
             lambda xs: _blocks(xs, -(-xs[0].size // len(xs))),
-            "the blocks are rounded up, as for padding, and the last rank has less than its share. "
-            "Partition.uneven gives no rank more than one element more than another.",
+            "the blocks are rounded up, as for padding, and the last rank has less than its share. Partition.uneven "
+            "gives no rank more than one element more than another.",
         ),
         ProgramMistake(
             "backwards",
             lambda xs: _cut(xs[0].ravel(), len(xs))[::-1],
             "the slices are dealt from the end: rank 0 has the last one.",
         ),
-        ProgramMistake(
-            "everything",
-            lambda xs: [xs[0].ravel() for _ in xs],
-            "every rank returns all of it.",
-        ),
+        ProgramMistake("everything", lambda xs: [xs[0].ravel() for _ in xs], "every rank returns all of it."),
         ProgramMistake(
             "rows shared out",
             lambda xs: [x.ravel() for x in np.array_split(xs[0], len(xs))],
-            "whole rows were given out. Where four rows cannot be shared evenly, a slice begins or ends "
-            "within one.",
+            "whole rows were given out. Where four rows cannot be shared evenly, a slice begins or ends within one.",
         ),
     ),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab import semantics
-from collectlab.exercises.exercise import Exercise, Mistake
+from collectlab.exercises.exercise import Exercise, Mistake, chooses
 from collectlab.exercises.on_kernels import KernelExercise, KernelMistake, of_kind
 from collectlab.exercises.on_ranks import ProgramMistake
 from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two_phase
@@ -20,25 +20,22 @@ chunks_of_rank_1 = Exercise(
         Mistake(
             "upwards",
             (3 + _ROUNDS) % 4,
-            "The first is right, but then the numbers fall: what comes next from the left started one rank "
-            "further left.",
+            "The first is right, but then the numbers fall: what comes next from the left started one rank further "
+            "left.",
         ),
         Mistake(
-            "the neighbour's number",
-            0 * _ROUNDS,
-            "0 is who is read from. It hands over another chunk in each round.",
+            "the neighbour's number", 0 * _ROUNDS, "0 is who is read from. It hands over another chunk in each round."
         ),
         Mistake(
             "starts on its own rank",
             (1 - _ROUNDS - 1) % 4,
-            "That is a ring in which chunk c starts on rank c; it would end on rank c - 1. Here chunk c starts "
-            "on rank c + 1.",
+            "That is a ring in which chunk c starts on rank c; it would end on rank c - 1. Here chunk c starts on "
+            "rank c + 1.",
         ),
         Mistake(
             "its own first",
             (1 - _ROUNDS) % 4,
-            "That begins with chunk 1, which rank 1 is to finish. The chunk that a rank finishes reaches it "
-            "last.",
+            "That begins with chunk 1, which rank 1 is to finish. The chunk that a rank finishes reaches it last.",
         ),
         Mistake(
             "rank 0's",
@@ -48,15 +45,15 @@ chunks_of_rank_1 = Exercise(
         Mistake(
             "the same three again",
             (1 - _ROUNDS % 3 - 2) % 4,
-            "The first three are right. The second half goes on where the first ended: the left neighbour has "
-            "just finished chunk 0.",
+            "The first three are right. The second half goes on where the first ended: the left neighbour has just "
+            "finished chunk 0.",
         ),
     ),
 )
 
 contributions = Exercise(
-    "A ring of 5 ranks. After round 1, whose contributions does chunk 0 hold on rank 3? List the ranks in "
-    "rising order.",
+    "A ring of 5 ranks. After round 1, whose contributions does chunk 0 hold on rank 3? List the ranks in rising "
+    "order.",
     expected=[1, 2, 3],
     why="chunk 0 starts on rank 1; rank 2 adds its own in round 0, and rank 3 in round 1.",
     length_is_asked=True,
@@ -65,17 +62,15 @@ contributions = Exercise(
         Mistake(
             "two neighbours",
             [2, 3],
-            "Rank 2 did not hand over its own part alone: in round 0 it had added it to what rank 1 began "
-            "with.",
+            "Rank 2 did not hand over its own part alone: in round 0 it had added it to what rank 1 began with.",
         ),
         Mistake(
-            "without its own", [1, 2], "That is what lies on rank 2. Rank 3 adds its own part before it stores "
-            "the sum."
+            "without its own",
+            [1, 2],
+            "That is what lies on rank 2. Rank 3 adds its own part before it stores the sum.",
         ),
         Mistake(
-            "everyone's",
-            [0, 1, 2, 3, 4],
-            "All five are there when chunk 0 is finished: on rank 0, two rounds later.",
+            "everyone's", [0, 1, 2, 3, 4], "All five are there when chunk 0 is finished: on rank 0, two rounds later."
         ),
         Mistake(
             "starts on rank 0",
@@ -98,8 +93,8 @@ _RING, _TWO, _MESH = (_on_8(k.all_reduce_cost) for k in (ring, two_phase, mesh))
 _RIGHT = [_RING.nbytes, 14, _TWO.nbytes, _TWO.barriers]
 
 bytes_and_rounds = Exercise(
-    "8 ranks, 64 float32 on each. How many bytes does a rank read in the ring, in how many rounds; how many in "
-    "two phases, with how many barriers?",
+    "8 ranks, 64 float32 on each. How many bytes does a rank read in the ring, in how many rounds; how many in two "
+    "phases, with how many barriers?",
     expected=_RIGHT,
     why="both read 7 chunks of 32 bytes to reduce and 7 to gather; the ring waits before each of them, two phases "
     "wait twice.",
@@ -132,13 +127,10 @@ bytes_and_rounds = Exercise(
         Mistake(
             "two phases as a mesh",
             [_RING.nbytes, 14, _MESH.nbytes, 2],
-            "7 whole vectors are what the mesh reads. In two phases a rank reads one chunk of each peer, "
-            "twice.",
+            "7 whole vectors are what the mesh reads. In two phases a rank reads one chunk of each peer, twice.",
         ),
         Mistake(
-            "elements",
-            [_RING.nbytes // 4, 14, _TWO.nbytes // 4, 2],
-            "Those are elements. A float32 has 4 bytes.",
+            "elements", [_RING.nbytes // 4, 14, _TWO.nbytes // 4, 2], "Those are elements. A float32 has 4 bytes."
         ),
         Mistake(
             "steps",
@@ -158,8 +150,8 @@ _CHUNK = 256 // 8
 _ACROSS = [2 * 7 * _CHUNK, 4 * 4 * 2 * _CHUNK]
 
 across_the_hosts = Exercise(
-    "8 ranks, 256 bytes on each; ranks 0 to 3 on one host, 4 to 7 on another. How many bytes do the ranks of "
-    "the first host read from the second: in the ring, and in two phases?",
+    "8 ranks, 256 bytes on each; ranks 0 to 3 on one host, 4 to 7 on another. How many bytes do the ranks of the "
+    "first host read from the second: in the ring, and in two phases?",
     expected=_ACROSS,
     why="in the ring rank 0 alone reads from the other host, all its 14 chunks; in two phases four ranks read from "
     "four, two chunks from each.",
@@ -194,21 +186,13 @@ across_the_hosts = Exercise(
             [_RING.nbytes, 4 * 2 * _CHUNK],
             "The second is what one rank reads from the other host. Four ranks do so.",
         ),
-        Mistake(
-            "one chunk",
-            [_CHUNK, _ACROSS[1]],
-            "32 bytes cross over in one round of the ring. It has 14.",
-        ),
+        Mistake("one chunk", [_CHUNK, _ACROSS[1]], "32 bytes cross over in one round of the ring. It has 14."),
         Mistake(
             "everyone in the ring",
             [4 * _RING.nbytes, _ACROSS[1]],
             "Ranks 1, 2 and 3 have their left neighbour on their own host. Only rank 0 reads from rank 7.",
         ),
-        Mistake(
-            "nothing in the ring",
-            [0, _ACROSS[1]],
-            "A ring closes: the left neighbour of rank 0 is rank 7.",
-        ),
+        Mistake("nothing in the ring", [0, _ACROSS[1]], "A ring closes: the left neighbour of rank 0 is rank 7."),
     ),
 )
 
@@ -223,14 +207,13 @@ partners = Exercise(
         Mistake(
             "always up",
             (5 + _DISTANCES) % 8,
-            "Those are 1, 2 and 4 further on. Partners exchange, so the partner of a partner is oneself: 5 and "
-            "6 are in different pairs.",
+            "Those are 1, 2 and 4 further on. Partners exchange, so the partner of a partner is oneself: 5 and 6 are "
+            "in different pairs.",
         ),
         Mistake(
             "always down",
             5 - _DISTANCES,
-            "4 is right. Of 4, 5, 6 and 7, the pair 4, 5 has added its parts; the partner is in the other "
-            "pair.",
+            "4 is right. Of 4, 5, 6 and 7, the pair 4, 5 has added its parts; the partner is in the other pair.",
         ),
         Mistake(
             "on from the partner",
@@ -238,11 +221,7 @@ partners = Exercise(
             "That counts on from the last partner. The distance is counted from rank 5 each time.",
         ),
         Mistake("largest first", [1, 7, 4], "Those are the partners in falling distance. Doubling begins with 1."),
-        Mistake(
-            "distances",
-            _DISTANCES,
-            "Those are the distances. What is asked is the ranks at that distance.",
-        ),
+        Mistake("distances", _DISTANCES, "Those are the distances. What is asked is the ranks at that distance."),
         Mistake(
             "1, 2, 3 apart",
             [6, 7, 0],
@@ -281,19 +260,17 @@ def _slower(case, name):
         f"Case {case + 1}: {name} takes {card.steps} steps, {card.messages} messages and {card.nbytes:,} bytes, "
         f"{seconds * 1e6:.1f} µs in all. Another one takes less."
     )
-    return Mistake(f"{name} for need {case + 1}", lambda names: names[case : case + 1] == (name,), said)
+    return chooses(case + 1, name, said)
 
 
 winners = Exercise(
-    "Latency 1 µs, bandwidth 10 GB/s. Which all-reduce is the fastest by the model: case 1, on 8 ranks with 4 "
-    "KiB each; case 2, on 8 ranks with 1 MiB; case 3, on 6 ranks with 1 MiB?",
+    "Latency 1 µs, bandwidth 10 GB/s. Which all-reduce is the fastest by the model: case 1, on 8 ranks with 4 KiB "
+    "each; case 2, on 8 ranks with 1 MiB; case 3, on 6 ranks with 1 MiB?",
     expected=tuple(_fastest(*case) for case in CASES),
     options=tuple(KERNELS),
-    why="few bytes: the fewest steps and messages win. Many: the fewest bytes, and among those that read "
-    "equally few, the fewest messages. On 6 ranks Rabenseifner first folds two of them in, and reads more.",
-    mistakes=tuple(
-        _slower(case, name) for case in range(3) for name in KERNELS if name != _fastest(*CASES[case])
-    ),
+    why="few bytes: the fewest steps and messages win. Many: the fewest bytes, and among those that read equally "
+    "few, the fewest messages. On 6 ranks Rabenseifner first folds two of them in, and reads more.",
+    mistakes=tuple(_slower(case, name) for case in range(3) for name in KERNELS if name != _fastest(*CASES[case])),
 )
 
 
@@ -378,26 +355,26 @@ ring_reduce_scatter = KernelExercise(
         KernelMistake(
             "waits first",
             of_kind("deadlock", call=0),
-            "the ranks wait for ever. In each round a rank has to tell its right neighbour that it is ready "
-            "before it waits for its left one; and notify and wait have to name the same row.",
+            "the ranks wait for ever. In each round a rank has to tell its right neighbour that it is ready before "
+            "it waits for its left one; and notify and wait have to name the same row.",
         ),
         KernelMistake(
             "reads from the right",
             _reads_right,
-            "a rank reads from its right neighbour, but it has waited for the left one. Signals and chunks go "
-            "the same way round.",
+            "a rank reads from its right neighbour, but it has waited for the left one. Signals and chunks go the "
+            "same way round.",
         ),
         KernelMistake(
             "a fixed target",
             of_kind("race", call=1, where=lambda f: any("signals.generation" in race.mend for race in f.races)),
-            "a wait of the second call is content with a signal of the first. Counters only go up: let each "
-            "wait ask for rounds.generation.",
+            "a wait of the second call is content with a signal of the first. Counters only go up: let each wait ask "
+            "for rounds.generation.",
         ),
         KernelMistake(
             "window not free",
             of_kind("race", call=1),
-            "the second call stores into the window while the right neighbour still reads. Let it tell when it "
-            "has read, on a row of its own, and wait for that.",
+            "the second call stores into the window while the right neighbour still reads. Let it tell when it has "
+            "read, on a row of its own, and wait for that.",
         ),
         KernelMistake(
             "whole part",
@@ -431,8 +408,8 @@ ring_reduce_scatter = KernelExercise(
         KernelMistake(
             "one row for all rounds",
             of_kind("race", call=0, where=lambda f: any("already gave it" in race.why for race in f.races)),
-            "a wait is content with the signal of an earlier round. Each round needs its own row, and its wait "
-            "has to come before the load.",
+            "a wait is content with the signal of an earlier round. Each round needs its own row, and its wait has "
+            "to come before the load.",
         ),
         KernelMistake(
             "no wait",
@@ -443,8 +420,8 @@ ring_reduce_scatter = KernelExercise(
         KernelMistake(
             "no ring",
             lambda finding: finding.kind in ("bytes", "detour"),
-            "a rank reads other chunks than in a ring: one in each round, from its left neighbour, and never chunk "
-            "r - 1.",
+            "a rank reads other chunks than in a ring: one in each round, from its left neighbour, and never chunk r "
+            "- 1.",
         ),
         KernelMistake(
             "not round the ring",
@@ -460,14 +437,14 @@ ring_reduce_scatter = KernelExercise(
         KernelMistake(
             "not stored",
             of_kind("wrong", where=_nothing_stored),
-            "nothing is stored after x. What a round has added must be stored in the window, at the chunk's "
-            "place, or the right neighbour reads the old values.",
+            "nothing is stored after x. What a round has added must be stored in the window, at the chunk's place, "
+            "or the right neighbour reads the old values.",
         ),
         ProgramMistake(
             "never reached",
             lambda xs: _own(xs, lambda j, p: j == 0),
-            "rank r returns its own part of chunk r, to which nothing was added: its rounds never came to chunk "
-            "r. Which chunk has to be the last one, and how many rounds are there?",
+            "rank r returns its own part of chunk r, to which nothing was added: its rounds never came to chunk r. "
+            "Which chunk has to be the last one, and how many rounds are there?",
         ),
         ProgramMistake(
             "the next rank's chunk",
@@ -488,14 +465,14 @@ ring_reduce_scatter = KernelExercise(
         ProgramMistake(
             "the same chunk each round",
             lambda xs: _own(xs, lambda j, p: (j == 0) + (p - 1) * (j == p - 1 > 0)),
-            "rank r reads chunk r in every round, where its left neighbour never adds anything. Another chunk "
-            "comes round each time, and chunk r comes last.",
+            "rank r reads chunk r in every round, where its left neighbour never adds anything. Another chunk comes "
+            "round each time, and chunk r comes last.",
         ),
         ProgramMistake(
             "its own twice",
             lambda xs: _own(xs, lambda j, p: 2 - (j == 1 % p)),
-            "every rank but the first adds its own part twice. It lies in the window already: add x, or what "
-            "the window holds, not both.",
+            "every rank but the first adds its own part twice. It lies in the window already: add x, or what the "
+            "window holds, not both.",
         ),
     ),
     gets=lambda counts: np.roll(np.diag(counts.sum() - counts), 1, axis=0),

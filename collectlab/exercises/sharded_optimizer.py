@@ -16,8 +16,7 @@ def _in_units(right, *units):
 
 
 what_an_update_needs = Exercise(
-    "Which of these hold for Adam, which updates parameter i from gradient i and its own two state values "
-    "of i?",
+    "Which of these hold for Adam, which updates parameter i from gradient i and its own two state values of i?",
     expected=frozenset("bd"),
     options={
         "a": "a rank needs the whole summed gradient to update its slice of the parameters",
@@ -32,18 +31,11 @@ what_an_update_needs = Exercise(
         takes("a", "Parameter i is updated from gradient i. What lies in other slices is not read."),
         lacks("b", "what of the summed gradient does the update of a slice read?"),
         takes("c", "The state of parameter i is read where parameter i is updated, and nowhere else."),
-        lacks(
-            "d",
-            "which parameters does the next forward pass read, and who has them?",
-        ),
+        lacks("d", "which parameters does the next forward pass read, and who has them?"),
         takes(
-            "e",
-            "Gradients are used up by the update. What changed, and what the next step reads, are "
-            "parameters.",
+            "e", "Gradients are used up by the update. What changed, and what the next step reads, are parameters."
         ),
-        takes(
-            "f", "Each rank's gradient comes from its own samples. Without the sum the batch is not learned."
-        ),
+        takes("f", "Each rank's gradient comes from its own samples. Without the sum the batch is not learned."),
     ),
 )
 
@@ -82,8 +74,8 @@ def _hands_gradients_round(calls, xs):
 
 
 sharded_step = ProgramExercise(
-    "x is this rank's gradient. Sum it over the ranks, update only this rank's slice of params, and hand "
-    "the slices round.",
+    "x is this rank's gradient. Sum it over the ranks, update only this rank's slice of params, and hand the slices "
+    "round.",
     inputs=_gradients,
     expected=lambda xs: [_new(xs)] * len(xs),
     ranks=(2, 3, 4, 1),
@@ -97,8 +89,8 @@ sharded_step = ProgramExercise(
         CallMistake(
             "everything everywhere",
             _hands_gradients_round,
-            "the summed gradient was handed round, and every rank has updated all "
-            "parameters. Each rank updates its own slice only, and hands that round.",
+            "the summed gradient was handed round, and every rank has updated all parameters. Each rank updates its "
+            "own slice only, and hands that round.",
         ),
         goes_only_into("Reduce_scatter", "Reduce_scatter_block"),
     ),
@@ -151,21 +143,13 @@ sharded_step = ProgramExercise(
             "the last elements were never updated: the blocks are not equally long, see `parts.counts`.",
         ),
         ProgramMistake(
-            "nothing updated",
-            lambda xs: [np.full_like(x, _START) for x in xs],
-            "no parameter has changed.",
+            "nothing updated", lambda xs: [np.full_like(x, _START) for x in xs], "no parameter has changed."
         ),
-        ProgramMistake(
-            "twice",
-            lambda xs: [_START - 2 * sum(xs)] * len(xs),
-            "the gradient was subtracted twice.",
-        ),
+        ProgramMistake("twice", lambda xs: [_START - 2 * sum(xs)] * len(xs), "the gradient was subtracted twice."),
     ),
 )
 
-_TASK = Task(
-    Network(19, 20, 40), Adam(), batch=32, batches=1
-)  # 1,240 parameters, which 4 divides, in float64
+_TASK = Task(Network(19, 20, 40), Adam(), batch=32, batches=1)  # 1,240 parameters, which 4 divides, in float64
 _PLANS = [plan(_TASK, strategy, 4) for strategy in ("replicated", "sharded_optimizer", "sharded_parameters")]
 _ARRAYS = {"parameters", *Adam.names}
 
@@ -179,9 +163,8 @@ _KEPT = [_kept(found) for found in _PLANS]
 _ONE = 8 * _TASK.network.parameters
 
 kept_bytes = Exercise(
-    "1,240 parameters in float64, Adam, 4 ranks. How many bytes of parameters and optimizer state does a "
-    "rank keep from "
-    "step to step: replicated, with a sharded optimizer, with sharded parameters?",
+    "1,240 parameters in float64, Adam, 4 ranks. How many bytes of parameters and optimizer state does a rank keep "
+    "from step to step: replicated, with a sharded optimizer, with sharded parameters?",
     expected=_KEPT,
     of="bytes",
     why="three arrays of 9,920 bytes; of two, and then of all three, only a quarter is kept.",
@@ -189,9 +172,7 @@ kept_bytes = Exercise(
         Mistake("elements", [n // 8 for n in _KEPT], "Those are elements. A float64 takes 8 bytes."),
         Mistake("thousands", _in_units(_KEPT, 1000, 1024), "Those are thousands of bytes. Bytes are asked for."),
         Mistake("float32", [n // 2 for n in _KEPT], "A float64 takes 8 bytes, not 4."),
-        Mistake(
-            "one state", [2 * _ONE, _ONE * 5 // 4, _ONE // 2], "Adam keeps two values for each parameter."
-        ),
+        Mistake("one state", [2 * _ONE, _ONE * 5 // 4, _ONE // 2], "Adam keeps two values for each parameter."),
         Mistake(
             "parameters only",
             [_ONE, _ONE, _ONE // 4],
@@ -237,25 +218,23 @@ kept_bytes = Exercise(
 
 _PHASES = tuple(phase.name for phase in _PLANS[2].phases)
 _NOT = {
-    "forward, hidden layer": "There the hidden layer's parameters are gathered, and no gradient is "
-    "there yet.",
+    "forward, hidden layer": "There the hidden layer's parameters are gathered, and no gradient is there yet.",
     "forward, output layer": "There a layer's parameters are gathered, and no gradient is there yet.",
     "reduce-scatter, output layer": "By then the gathered parameters of the output layer have been released.",
-    "backward, hidden layer": "There the gradient is that of the smaller layer, and no parameters "
-    "are gathered for it.",
-    "reduce-scatter, hidden layer": "There the gradient is that of the smaller layer, and no "
-    "parameters are gathered.",
+    "backward, hidden layer": "There the gradient is that of the smaller layer, and no parameters are gathered for "
+    "it.",
+    "reduce-scatter, hidden layer": "There the gradient is that of the smaller layer, and no parameters are "
+    "gathered.",
     "update": "The update works on shards, and on a scratch that is shorter still.",
 }
 
 where_the_peak_is = Exercise(
-    "In which phase does a rank with sharded parameters hold most? The output layer has more parameters "
-    "than the hidden "
-    "one.",
+    "In which phase does a rank with sharded parameters hold most? The output layer has more parameters than the "
+    "hidden one.",
     expected=_PLANS[2].peak.name,
     options=_PHASES,
-    why="there the gathered parameters of the larger layer, its whole gradient and the activations "
-    "are there at once.",
+    why="there the gathered parameters of the larger layer, its whole gradient and the activations are there at "
+    "once.",
     mistakes=tuple(Mistake(name, name, said) for name, said in _NOT.items()),
 )
 
@@ -263,8 +242,7 @@ _MILLIONS = 8
 _MIXED = [round(nbytes * _MILLIONS) for nbytes in mixed_precision(4).values()]
 
 mixed_precision_megabytes = Exercise(
-    "8 million parameters in mixed precision, Adam, 4 ranks: how many MB (millions of bytes) does a rank "
-    "keep when "
+    "8 million parameters in mixed precision, Adam, 4 ranks: how many MB (millions of bytes) does a rank keep when "
     "nothing is sharded, the optimizer's 12 bytes a parameter, gradients as well, parameters as well?",
     expected=_MIXED,
     of="MB",
@@ -295,19 +273,15 @@ mixed_precision_megabytes = Exercise(
         Mistake(
             "float32 weights as well",
             [160, 88, 60, 40],
-            "The weights in float32 are the master copy, which is among the 12 bytes. Those that are "
-            "multiplied take 2.",
+            "The weights in float32 are the master copy, which is among the 12 bytes. Those that are multiplied take "
+            "2.",
         ),
         Mistake(
             "all in float32",
             [128, 80, 56, 32],
             "That is 4 + 4 + 8 bytes, all in float32: 16 as well, but less of them belong to the optimizer.",
         ),
-        Mistake(
-            "shards only",
-            [128, 24, 28, 32],
-            "That is the part in shards. What stays whole has to be added.",
-        ),
+        Mistake("shards only", [128, 24, 28, 32], "That is the part in shards. What stays whole has to be added."),
         Mistake(
             "of one parameter",
             lambda megabytes: np.array_equal(megabytes, list(mixed_precision(4).values())),
@@ -319,8 +293,6 @@ mixed_precision_megabytes = Exercise(
             [round(nbytes * _MILLIONS) for nbytes in mixed_precision(2).values()],
             "That is for 2 ranks.",
         ),
-        Mistake(
-            "all ranks", [4 * n for n in _MIXED], "That is on all four ranks together. One rank is asked for."
-        ),
+        Mistake("all ranks", [4 * n for n in _MIXED], "That is on all four ranks together. One rank is asked for."),
     ),
 )

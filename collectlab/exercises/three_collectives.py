@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectlab import semantics
-from collectlab.exercises.exercise import Exercise, Mistake, lacks, takes
+from collectlab.exercises.exercise import Exercise, Mistake, chooses, lacks, takes
 from collectlab.exercises.on_ranks import ProgramExercise, ProgramMistake, goes_only_into
 
 A = np.array([1, 2, 3, 4], np.int32)  # what rank 0 passes
@@ -20,14 +20,10 @@ sum_on_rank_1 = Exercise(
     why="position by position, both contributions are added, and every rank receives all four sums.",
     length_is_asked=True,
     mistakes=(
-        Mistake(
-            "both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. One rank's is asked for."
-        ),
+        Mistake("both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. One rank's is asked for."),
         Mistake("gathered", _JOINED, "Those are the two arrays one after the other. A reduction adds them."),
         Mistake("its own", B, "That is what rank 1 passes. What comes back holds a share of A as well."),
-        Mistake(
-            "the other's", A, "That is what rank 0 passes. All-reduce is no exchange: both arrays are added."
-        ),
+        Mistake("the other's", A, "That is what rank 0 passes. All-reduce is no exchange: both arrays are added."),
         Mistake(
             "its block",
             _SHARDS[1],
@@ -58,18 +54,14 @@ gathered_on_rank_1 = Exercise(
             np.stack([_JOINED, _JOINED]),
             "Those are both ranks' results, and rightly alike. Rank 1's alone is asked for.",
         ),
-        Mistake(
-            "reduced", _SUM, "Those are the sums. All-gather adds nothing: it keeps the contributions apart."
-        ),
+        Mistake("reduced", _SUM, "Those are the sums. All-gather adds nothing: it keeps the contributions apart."),
         Mistake(
             "own first",
             np.concatenate([B, A]),
             "That puts rank 1's own array first. The order is rank order on every rank: rank 0's comes first.",
         ),
         Mistake("its own", B, "That is rank 1's own array. It receives rank 0's as well."),
-        Mistake(
-            "the other's", A, "That is rank 0's array. Rank 1's own array has its place in the result too."
-        ),
+        Mistake("the other's", A, "That is rank 0's array. Rank 1's own array has its place in the result too."),
         Mistake(
             "nested",
             np.stack([A, B]),
@@ -96,11 +88,7 @@ shard_of_rank_1 = Exercise(
     length_is_asked=True,
     mistakes=(
         Mistake("rank 0's", _SHARDS[0], "That is the first block of the sum, and rank 0 keeps it."),
-        Mistake(
-            "the whole sum",
-            _SUM,
-            "That is the whole sum, as all-reduce returns it. Each rank keeps one block.",
-        ),
+        Mistake("the whole sum", _SUM, "That is the whole sum, as all-reduce returns it. Each rank keeps one block."),
         Mistake("not summed", B[2:], "That is a block of B alone. The block is cut from the sum of A and B."),
         Mistake("of A alone", A[2:], "That is a block of A alone. Both ranks' shares are in each value."),
         Mistake(
@@ -114,9 +102,7 @@ shard_of_rank_1 = Exercise(
             "Those are positions 1 and 3 of the sum. A block is made of neighbours.",
         ),
         Mistake("gathered", _JOINED, "That is the all-gather: both arrays side by side, and nothing added."),
-        Mistake(
-            "both ranks", np.stack(_SHARDS), "Those are both ranks' blocks. Rank 1 receives one of them."
-        ),
+        Mistake("both ranks", np.stack(_SHARDS), "Those are both ranks' blocks. Rank 1 receives one of them."),
     ),
 )
 
@@ -136,9 +122,7 @@ gathered_shards = Exercise(
             semantics.all_reduce(_SHARDS)[0],
             "That adds the two shards. They are sums already, of different positions, and a gather adds nothing.",
         ),
-        Mistake(
-            "its own shard", _SHARDS[0], "That is what rank 0 passes. It receives rank 1's shard as well."
-        ),
+        Mistake("its own shard", _SHARDS[0], "That is what rank 0 passes. It receives rank 1's shard as well."),
         Mistake("the other shard", _SHARDS[1], "That is rank 1's shard. Rank 0's own comes before it."),
         Mistake(
             "swapped",
@@ -150,14 +134,8 @@ gathered_shards = Exercise(
             np.concatenate([_SUM, _SUM]),
             "That is the sum twice. How many elements does each of the two ranks contribute?",
         ),
-        Mistake(
-            "nested",
-            np.stack(_SHARDS),
-            "The order is right, but the result is one array, without inner lists.",
-        ),
-        Mistake(
-            "both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. Rank 0's alone is asked for."
-        ),
+        Mistake("nested", np.stack(_SHARDS), "The order is right, but the result is one array, without inner lists."),
+        Mistake("both ranks", np.stack([_SUM, _SUM]), "Those are both ranks' results. Rank 0's alone is asked for."),
     ),
 )
 
@@ -188,10 +166,6 @@ what_follows = Exercise(
 )
 
 
-def _chooses(place, name, message):
-    return Mistake(f"{name} for need {place}", lambda names: names[place - 1 : place] == (name,), message)
-
-
 needs = Exercise(
     "Need 1: every rank divides all four sums by the largest of them. Need 2: every rank compares A with B at each "
     "position. Need 3: rank 0 updates weights 0 and 1, rank 1 weights 2 and 3, each with the sum at its positions. "
@@ -200,24 +174,12 @@ needs = Exercise(
     options=("all_reduce", "all_gather", "reduce_scatter"),
     why="need 1 reads the whole sum, need 2 both contributions unadded, need 3 only the rank's own block.",
     mistakes=(
-        _chooses(
-            1,
-            "all_gather",
-            "Need 1: that hands over both arrays unadded; each rank would still have to add.",
-        ),
-        _chooses(
-            1, "reduce_scatter", "Need 1: a rank would hold two of the four sums, and it divides all four."
-        ),
-        _chooses(2, "all_reduce", "Need 2: in a sum, A and B can no longer be told apart."),
-        _chooses(
-            2,
-            "reduce_scatter",
-            "Need 2: a block of the sum holds neither A nor B, and half of the positions.",
-        ),
-        _chooses(
-            3, "all_reduce", "Need 3: that supplies it, and two sums more, which this rank does not use."
-        ),
-        _chooses(3, "all_gather", "Need 3: nothing is added there, and the update asks for sums."),
+        chooses(1, "all_gather", "Need 1: that hands over both arrays unadded; each rank would still have to add."),
+        chooses(1, "reduce_scatter", "Need 1: a rank would hold two of the four sums, and it divides all four."),
+        chooses(2, "all_reduce", "Need 2: in a sum, A and B can no longer be told apart."),
+        chooses(2, "reduce_scatter", "Need 2: a block of the sum holds neither A nor B, and half of the positions."),
+        chooses(3, "all_reduce", "Need 3: that supplies it, and two sums more, which this rank does not use."),
+        chooses(3, "all_gather", "Need 3: nothing is added there, and the update asks for sums."),
     ),
 )
 
@@ -231,20 +193,10 @@ shard_on_three_ranks = Exercise(
         Mistake("rank 1's", semantics.reduce_scatter(_MORE)[1], "That is the second block, rank 1's."),
         Mistake("rank 0's", semantics.reduce_scatter(_MORE)[0], "That is the first block, rank 0's."),
         Mistake("halves", sum(_MORE)[3:], "That cuts the sum in two. Three ranks get three blocks."),
-        Mistake(
-            "the whole sum", sum(_MORE), "That is the whole sum. Each of the three ranks keeps a third of it."
-        ),
-        Mistake(
-            "not summed", _MORE[2][4:], "That is the third block of rank 2's own array. Nothing is added yet."
-        ),
-        Mistake(
-            "two ranks' sum",
-            (_MORE[1] + _MORE[2])[4:],
-            "Rank 0's share is missing: all three ranks are added.",
-        ),
-        Mistake(
-            "of two only", (_MORE[0] + _MORE[1])[4:], "Rank 2's own share is missing: it is part of the sum."
-        ),
+        Mistake("the whole sum", sum(_MORE), "That is the whole sum. Each of the three ranks keeps a third of it."),
+        Mistake("not summed", _MORE[2][4:], "That is the third block of rank 2's own array. Nothing is added yet."),
+        Mistake("two ranks' sum", (_MORE[1] + _MORE[2])[4:], "Rank 0's share is missing: all three ranks are added."),
+        Mistake("of two only", (_MORE[0] + _MORE[1])[4:], "Rank 2's own share is missing: it is part of the sum."),
         Mistake("dealt out", sum(_MORE)[2::3], "Those are positions 2 and 5. A block is made of neighbours."),
         Mistake(
             "blocks of three",
@@ -264,12 +216,8 @@ all_reduce_by_hand = ProgramExercise(
     why="everyone's array reaches every rank, and each rank adds position by position. So the result is that of an "
     "all-reduce, made in another way.",
     mistakes=(
-        ProgramMistake(
-            "gathered", semantics.all_gather, "the arrays stand one after the other; now add them."
-        ),
-        ProgramMistake(
-            "rows", lambda xs: [np.stack(xs)] * len(xs), "one row per rank is there; now add the rows."
-        ),
+        ProgramMistake("gathered", semantics.all_gather, "the arrays stand one after the other; now add them."),
+        ProgramMistake("rows", lambda xs: [np.stack(xs)] * len(xs), "one row per rank is there; now add the rows."),
         ProgramMistake(
             "its own", lambda xs: xs, "every rank returns what it was given; nothing came from the others."
         ),
@@ -286,8 +234,8 @@ all_reduce_by_hand = ProgramExercise(
         ProgramMistake(
             "neighbours",
             lambda xs: [np.concatenate(xs).reshape(-1, len(xs)).sum(axis=1)] * len(xs),
-            "neighbours are added. The gathered array is one rank's whole array after another: "
-            "reshape(ctx.nranks, x.size).",
+            "neighbours are added. The gathered array is one rank's whole array after another: reshape(ctx.nranks, "
+            "x.size).",
         ),
         ProgramMistake("rank 0's", lambda xs: [xs[0]] * len(xs), "every rank returns rank 0's array alone."),
         ProgramMistake(
@@ -306,11 +254,7 @@ all_reduce_by_hand = ProgramExercise(
             "that is the mean. The sum is not divided by the number of ranks.",
         ),
     ),
-    reserved={
-        spelled: _NOT_BY_HAND.format(spelled)
-        for name in _REDUCTIONS
-        for spelled in (name, name.lower())
-    },
+    reserved={spelled: _NOT_BY_HAND.format(spelled) for name in _REDUCTIONS for spelled in (name, name.lower())},
     required=("Allgather", "allgather"),
     by_calls=(goes_only_into("Allgather", "allgather"),),
 )

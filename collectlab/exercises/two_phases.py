@@ -44,11 +44,7 @@ bytes_on_four_ranks = Exercise(
             [144, 36, 36, 36],
             "Both phases together read what the first reads and what the second reads.",
         ),
-        Mistake(
-            "one peer",
-            [48, 12, 12, 24],
-            "That is what comes from one peer. There are three of them.",
-        ),
+        Mistake("one peer", [48, 12, 12, 24], "That is what comes from one peer. There are three of them."),
         Mistake(
             "whole arrays in the first phase",
             [144, 144, 36, 180],
@@ -88,9 +84,7 @@ share_of_the_mesh = Exercise(
         ),
         Mistake("what is saved", [0, 50, 75], "That is what is saved. What is still read is asked for."),
         Mistake(
-            "over N",
-            [100, 150, 175],
-            "That is 2 (p - 1) / p, the bytes over N. Divide by the mesh's p - 1 as well.",
+            "over N", [100, 150, 175], "That is 2 (p - 1) / p, the bytes over N. Divide by the mesh's p - 1 as well."
         ),
         Mistake(
             "turned round",
@@ -99,9 +93,7 @@ share_of_the_mesh = Exercise(
         ),
         Mistake("in bytes", _READ, "Those are the bytes of 48 elements of 4. Divide them by the mesh's."),
         Mistake(
-            "one phase",
-            lambda v: _near(v, [50, 25, 12.5]),
-            "That is 1 / p, the share of one phase. There are two.",
+            "one phase", lambda v: _near(v, [50, 25, 12.5]), "That is 1 / p, the share of one phase. There are two."
         ),
         Mistake(
             "1 / (p - 1)",
@@ -154,15 +146,14 @@ reduce_scatter_loop = KernelExercise(
         ProgramMistake(
             "rank 0's",
             _on_each(lambda xs, rank, mine: xs[0][mine]),
-            "only rank 0's contribution is there. The others are added to it, up to the last: range(1, n) "
-            "ends before n.",
+            "only rank 0's contribution is there. The others are added to it, up to the last: range(1, n) ends "
+            "before n.",
         ),
         ProgramMistake(
             "own start, rank 0 left out",
             _on_each(lambda xs, rank, mine: (sum(xs[1:]) + xs[rank] if len(xs) > 1 else xs[0])[mine]),
-            "the sum begins with the rank's own chunk, and the loop begins with rank 1: what rank 0 has is "
-            "never added, and "
-            "the rank's own is added twice.",
+            "the sum begins with the rank's own chunk, and the loop begins with rank 1: what rank 0 has is never "
+            "added, and the rank's own is added twice.",
         ),
         ProgramMistake(
             "own twice",
@@ -177,14 +168,12 @@ reduce_scatter_loop = KernelExercise(
         ProgramMistake(
             "last missing",
             _on_each(lambda xs, rank, mine: (sum(xs[:-1]) if len(xs) > 2 else xs[0])[mine]),
-            "the last rank's contribution is missing. There are ctx.nranks of them, and range(1, n) ends "
-            "before n.",
+            "the last rank's contribution is missing. There are ctx.nranks of them, and range(1, n) ends before n.",
         ),
         ProgramMistake(
             "never remote",
             _on_each(lambda xs, rank, mine: len(xs) * xs[rank][mine]),
-            "every rank adds its own contribution again and again: load reads the own window, remote_load a "
-            "peer's.",
+            "every rank adds its own contribution again and again: load reads the own window, remote_load a peer's.",
         ),
         ProgramMistake(
             "each peer's chunk",
@@ -204,8 +193,8 @@ reduce_scatter_loop = KernelExercise(
         KernelMistake(
             "read whole, then cut",
             of_kind("bytes"),
-            "more is read than `mine`. A slice after the parentheses cuts what has been read already; "
-            "inside, as remote_load(peer, mine), it says what to read.",
+            "more is read than `mine`. A slice after the parentheses cuts what has been read already; inside, as "
+            "remote_load(peer, mine), it says what to read.",
         ),
     ),
 )
@@ -228,8 +217,7 @@ def _filled(owners):
 def _joined(order):
     """What a program returns that lays the owners' chunks one after another in another order."""
     return lambda xs: [
-        np.concatenate([xs[owner][_slices(xs)[owner]] for owner in order(rank, len(xs))])
-        for rank in range(len(xs))
+        np.concatenate([xs[owner][_slices(xs)[owner]] for owner in order(rank, len(xs))]) for rank in range(len(xs))
     ]
 
 
@@ -252,9 +240,7 @@ all_gather_loop = KernelExercise(
     gets=lambda counts: counts,
     mistakes=(
         ProgramMistake(
-            "nothing",
-            lambda xs: [np.zeros_like(x) for x in xs],
-            "y is still full of zeros: nothing was put in.",
+            "nothing", lambda xs: [np.zeros_like(x) for x in xs], "y is still full of zeros: nothing was put in."
         ),
         ProgramMistake(
             "its own only",
@@ -276,32 +262,29 @@ all_gather_loop = KernelExercise(
             _filled(lambda rank, nranks: range(1, nranks)),
             "chunk 0 is missing. Nothing was put into y before the loop, so it begins with rank 0.",
         ),
-        ProgramMistake(
-            "x itself", lambda xs: xs, "every rank returns its x, of which only one chunk is finished."
-        ),
+        ProgramMistake("x itself", lambda xs: xs, "every rank returns its x, of which only one chunk is finished."),
         ProgramMistake(
             "its own first",
             _joined(lambda rank, nranks: [(rank + step) % nranks for step in range(nranks)]),
-            "the chunks stand in the order in which they were read, the rank's own first. Chunk c belongs "
-            "at chunks.slice(c).",
+            "the chunks stand in the order in which they were read, the rank's own first. Chunk c belongs at "
+            "chunks.slice(c).",
         ),
         ProgramMistake(
             "backwards",
             _joined(lambda rank, nranks: range(nranks)[::-1]),
-            "the chunks stand in the wrong order: the last one comes first. Chunk c belongs at "
-            "chunks.slice(c).",
+            "the chunks stand in the wrong order: the last one comes first. Chunk c belongs at chunks.slice(c).",
         ),
         ProgramMistake(
             "all in one place",
             _on_each(_last_at_own_place),
-            "every chunk is put at the place of the rank's own, each over the one before. Chunk c belongs "
-            "at chunks.slice(c).",
+            "every chunk is put at the place of the rank's own, each over the one before. Chunk c belongs at "
+            "chunks.slice(c).",
         ),
         KernelMistake(
             "never stored",
             of_kind("wrong", where=_never_stored),
-            "a rank reads what nobody has stored: rank c stores chunk c, and nothing else. So chunk c "
-            "has to come from rank c, and chunks are cut by `chunks`, which may differ in length.",
+            "a rank reads what nobody has stored: rank c stores chunk c, and nothing else. So chunk c has to come "
+            "from rank c, and chunks are cut by `chunks`, which may differ in length.",
         ),
         KernelMistake(
             "read whole, then cut",
@@ -317,45 +300,33 @@ all_gather_loop = KernelExercise(
 )
 
 
-def _steps(finding, side):
-    """The events of a rank that takes part in the first race, or nothing when there is no race."""
-    if finding.kind != "race":
-        return []
-    return [e for e in finding.events if e.rank == getattr(finding.races[0], side).rank]
-
-
-def _barriers(finding, side="second"):
-    return [e for e in _steps(finding, side) if e.kind == "barrier"]
-
-
-def _by_hand(finding, kind, side="second"):
-    """Signals of the kind that the rank gave, or waited for, outside ctx.barrier."""
-    return [e for e in _steps(finding, side) if e.kind == kind and not e.cause]
+def _rows(finding, rank, *between):
+    """The rows of the barriers of a rank in that slice of a run's events."""
+    return [e.row for e in finding.events[slice(*between)] if e.rank == rank and e.kind == "barrier"]
 
 
 def _too_early(finding):
     """Whether the second barrier comes before the store of the chunk."""
-    steps = _steps(finding, "first")
-    rows = (
-        [e.row for e in steps[: steps.index(finding.races[0].first)] if e.kind == "barrier"] if steps else []
-    )
-    return finding.call == 0 and len(set(rows)) > 1
+    store = finding.races[0].first
+    return len(set(_rows(finding, store.rank, finding.events.index(store)))) > 1
 
 
 def _too_late(finding):
     """Whether the second barrier comes after a chunk was read."""
-    steps = _steps(finding, "second")
-    rows = (
-        [e.row for e in steps[steps.index(finding.races[0].second) :] if e.kind == "barrier"] if steps else []
-    )
-    return finding.call == 0 and bool(rows)
+    load = finding.races[0].second
+    return _rows(finding, load.rank, finding.events.index(load), None)
+
+
+def _counts(finding, kind):
+    """(signals, row, count) of each event of that kind on the second rank of a race, but for those in a barrier."""
+    rank = finding.races[0].second.rank
+    return [(e.name, e.row, e.at_least) for e in finding.events if e.rank == rank and e.kind == kind and not e.cause]
 
 
 def _same_row(finding):
     """Whether two barriers ask for the same count on the same row."""
-    targets = [(e.name, e.row, e.at_least) for e in _barriers(finding)]
-    hands = {(e.name, e.row, e.at_least) for e in _by_hand(finding, "wait")}
-    return len(set(targets)) < len(targets) or bool(hands & set(targets))
+    targets = _counts(finding, "barrier")
+    return len(set(targets)) < len(targets) or set(targets) & set(_counts(finding, "wait"))
 
 
 def _nobody_notifies(finding):
@@ -372,48 +343,45 @@ second_barrier = KernelExercise(
     mistakes=(
         KernelMistake(
             "too early",
-            _too_early,
+            of_kind("race", call=0, where=_too_early),
             "the second barrier stands before the store of the reduced chunk, and says nothing about it.",
         ),
         KernelMistake(
             "too late",
-            _too_late,
+            of_kind("race", call=0, where=_too_late),
             "the second barrier stands after the loop that reads: by then it is too late.",
         ),
         KernelMistake(
             "the same row",
-            _same_row,
-            "both barriers ask for the same count on the same row, and the second finds it there from the "
-            "first.",
+            of_kind("race", where=_same_row),
+            "both barriers ask for the same count on the same row, and the second finds it there from the first.",
         ),
         KernelMistake(
             "waits for 0",
-            lambda f: any(e.at_least <= 0 for e in _by_hand(f, "wait")),
+            of_kind("race", where=lambda f: any(at_least <= 0 for *_, at_least in _counts(f, "wait"))),
             "a wait asks for 0, and every counter has reached that before anybody notifies.",
         ),
         KernelMistake(
             "a fixed target",
-            lambda f: f.call == 1 and bool(_by_hand(f, "wait")),
-            "the counters go on from the first call, and the wait asks for as much as then. "
-            "signals.generation is 1 in "
-            "the first call, 2 in the second.",
+            of_kind("race", call=1, where=lambda f: _counts(f, "wait")),
+            "the counters go on from the first call, and the wait asks for as much as then. signals.generation is 1 "
+            "in the first call, 2 in the second.",
         ),
         KernelMistake(
             "nobody waits",
-            lambda f: bool(_by_hand(f, "notify")) and not _by_hand(f, "wait"),
+            of_kind("race", where=lambda f: _counts(f, "notify") and not _counts(f, "wait")),
             "the peers are notified, but nobody waits for that.",
         ),
         KernelMistake(
             "not every peer",
-            lambda f: bool(_by_hand(f, "wait")),
+            of_kind("race", where=lambda f: _counts(f, "wait")),
             "ranks wait, but not for every rank whose chunk they read.",
         ),
         KernelMistake(
             "nothing",
-            of_kind("race", call=0, where=lambda f: len(_barriers(f)) == 1),
-            "nothing stands between the store of a reduced chunk and its reading: a fast rank reads a chunk "
-            "before its "
-            "owner has stored it.",
+            of_kind("race", call=0, where=lambda f: len(_counts(f, "barrier")) == 1),
+            "nothing stands between the store of a reduced chunk and its reading: a fast rank reads a chunk before "
+            "its owner has stored it.",
         ),
         KernelMistake(
             "nobody notifies",

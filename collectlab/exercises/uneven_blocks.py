@@ -18,20 +18,15 @@ def _in_bytes(elements):
 
 
 displacements = Exercise(
-    "10 elements on 4 ranks, with the counts 3, 3, 2 and 2. Where does each rank's block start? Write four "
-    "numbers.",
+    "10 elements on 4 ranks, with the counts 3, 3, 2 and 2. Where does each rank's block start? Write four numbers.",
     expected=list(_UNEVEN.displacements),
     of="elements",
     why="each block starts where the one before it ends: the sum of the counts before it.",
     mistakes=(
-        Mistake(
-            "the counts", list(_UNEVEN.counts), "Those are the counts. Where a block starts is asked for."
-        ),
+        Mistake("the counts", list(_UNEVEN.counts), "Those are the counts. Where a block starts is asked for."),
         Mistake("ends", [3, 6, 8, 10], "That is where each block ends, which is where the next one starts."),
         Mistake(
-            "rank times count",
-            [0, 3, 4, 6],
-            "Rank times its own count forgets that blocks before it may be longer.",
+            "rank times count", [0, 3, 4, 6], "Rank times its own count forgets that blocks before it may be longer."
         ),
         Mistake("equal blocks", [0, 3, 6, 9], "That is for blocks of 3 each. Ranks 2 and 3 have 2."),
         Mistake("short blocks", [0, 2, 4, 6], "That is for blocks of 2 each. Ranks 0 and 1 have 3."),
@@ -50,16 +45,13 @@ displacements = Exercise(
 )
 
 padded_call = Exercise(
-    "The same 10 elements on 4 ranks for NCCL, which has equal blocks only. What is recvcount in "
-    "ReduceScatter, how many "
-    "elements does the send buffer hold, how many of them are padding, and how many elements of data has "
-    "rank 3?",
+    "The same 10 elements on 4 ranks for NCCL, which has equal blocks only. What is recvcount in ReduceScatter, how "
+    "many elements does the send buffer hold, how many of them are padding, and how many elements of data has rank "
+    "3?",
     expected=[_PADDED.counts[0], _PADDED.total, _PADDED.padding, _PADDED.data_counts[3]],
     why="ceil(10 / 4) = 3, four blocks of 3 are 12, two of them are padding, and both lie in rank 3's block.",
     mistakes=(
-        Mistake(
-            "cut off", [2, 8, 0, 2], "Blocks of 2 have room for 8. Elements 8 and 9 would be reduced nowhere."
-        ),
+        Mistake("cut off", [2, 8, 0, 2], "Blocks of 2 have room for 8. Elements 8 and 9 would be reduced nowhere."),
         Mistake(
             "uneven blocks",
             [3, 10, 0, 2],
@@ -76,49 +68,32 @@ padded_call = Exercise(
             "The call reads 4 * recvcount elements, padding included: that many must be there.",
         ),
         Mistake(
-            "rank 3 is full",
-            [3, 12, 2, 3],
-            "Rank 3's block has 3 elements, and the padding lies at the end: in it.",
+            "rank 3 is full", [3, 12, 2, 3], "Rank 3's block has 3 elements, and the padding lies at the end: in it."
         ),
         Mistake(
             "padding shared",
             [3, 12, 2, 2],
             "The padding is not shared among ranks: it lies at the end, in the last block.",
         ),
-        Mistake(
-            "next power of two",
-            [4, 16, 6, 0],
-            "Blocks of 3 are enough. Nothing asks for a power of two here.",
-        ),
+        Mistake("next power of two", [4, 16, 6, 0], "Blocks of 3 are enough. Nothing asks for a power of two here."),
         Mistake("in bytes", _in_bytes([3, 12, 2, 1]), "Counts are in elements, not in bytes."),
     ),
 )
 
 fill_values = Exercise(
-    "The elements are int8, from -128 to 127. With what is the padding filled for sum, prod, min and max, "
-    "so that it "
+    "The elements are int8, from -128 to 127. With what is the padding filled for sum, prod, min and max, so that it "
     "changes no result?",
     expected=[int(identity(op, "int8")) for op in ("sum", "prod", "min", "max")],
     why="x + 0, x * 1, min(x, 127) and max(x, -128) are x: each is the identity of its operation.",
     mistakes=(
-        Mistake(
-            "always 0",
-            [0, 0, 0, 0],
-            "0 is for the sum. A product with 0 is 0, and a minimum with 0 at most 0.",
-        ),
+        Mistake("always 0", [0, 0, 0, 0], "0 is for the sum. A product with 0 is 0, and a minimum with 0 at most 0."),
         Mistake("min and max exchanged", [0, 1, -128, 127], "The minimum with -128 is -128, whatever x is."),
-        Mistake(
-            "sum and prod exchanged",
-            [1, 0, 127, -128],
-            "x + 1 is not x, and x * 0 is 0: the other way round.",
-        ),
+        Mistake("sum and prod exchanged", [1, 0, 127, -128], "x + 1 is not x, and x * 0 is 0: the other way round."),
         Mistake("0 for prod", [0, 0, 127, -128], "A product with 0 is 0."),
         Mistake("0 for max", [0, 1, 127, 0], "The largest of -3 and 0 is 0, which nobody had."),
         Mistake("0 for min", [0, 1, 0, -128], "The smallest of 3 and 0 is 0, which nobody had."),
         Mistake(
-            "0 for both",
-            [0, 1, 0, 0],
-            "Among negative numbers 0 is the largest, among positive ones the smallest.",
+            "0 for both", [0, 1, 0, 0], "Among negative numbers 0 is the largest, among positive ones the smallest."
         ),
         Mistake("1 for all but sum", [0, 1, 1, 1], "The smallest of 3 and 1 is 1, which nobody had."),
         Mistake("symmetric", [0, 1, 127, -127], "max(-128, -127) is -127: the smallest int8 is one less."),
@@ -127,12 +102,10 @@ fill_values = Exercise(
 )
 
 element_8 = Exercise(
-    "Each of 4 ranks fills its own block, of 3, 3, 2 and 2 elements, up to 3, and all-gathers 3 elements. "
-    "At which "
+    "Each of 4 ranks fills its own block, of 3, 3, 2 and 2 elements, up to 3, and all-gathers 3 elements. At which "
     "positions of the 12 do elements 8 and 9 of the vector lie?",
     expected=[3 * 3 + at - _UNEVEN.displacements[3] for at in (8, 9)],
-    why="rank 3's block starts at 9, and elements 8 and 9 are its first two. There is a hole at 8, "
-    "and one at 11.",
+    why="rank 3's block starts at 9, and elements 8 and 9 are its first two. There is a hole at 8, and one at 11.",
     mistakes=(
         Mistake(
             "as in the vector",
@@ -152,9 +125,7 @@ element_8 = Exercise(
         Mistake("one off", [8, 10], "Where does rank 3's block start, when three blocks of 3 are before it?"),
         Mistake("counted from 1", [10, 12], "Positions are counted from 0."),
         Mistake(
-            "the fillings",
-            [8, 11],
-            "Those are the two positions that are filled, not those of the two elements.",
+            "the fillings", [8, 11], "Those are the two positions that are filled, not those of the two elements."
         ),
         Mistake("cut off", [6, 7], "That is for blocks of 2. Every rank contributes 3."),
     ),
@@ -170,31 +141,34 @@ def _vectors(nranks):
     return [np.append(np.arange(11, 10 + count), 0) * 100**rank for rank in range(nranks)]
 
 
+def _cut(xs):
+    """The Partition that pads vectors like these."""
+    return Partition.padded(xs[0].size, len(xs))
+
+
 def _right(xs):
-    counts = Partition.padded(xs[0].size, len(xs)).data_counts
-    return semantics.reduce_scatter_v(xs, counts)
+    return semantics.reduce_scatter_v(xs, _cut(xs).data_counts)
 
 
-def _with_padding(value):
-    """What a program returns that pads with `value` and cuts nothing."""
+def _padded(value, in_front=False):
+    """What a program returns that pads with `value` and cuts nothing off."""
 
     def wrong(xs):
-        partition = Partition.padded(xs[0].size, len(xs))
-        total = np.append(sum(xs), np.full(partition.padding, value * len(xs), xs[0].dtype))
-        return [total[partition.slice(rank)] for rank in range(len(xs))]
+        padding = np.full(_cut(xs).padding, value * len(xs), xs[0].dtype)
+        total = np.concatenate([padding, sum(xs)] if in_front else [sum(xs), padding])
+        return [total[_cut(xs).slice(rank)] for rank in range(len(xs))]
 
     return wrong
 
 
 def _below_0(xs):
     """The last rank's block of a padded sum, up to a stop that is right unless it is below 0."""
-    partition = Partition.padded(xs[0].size, len(xs))
-    return _with_padding(0)(xs)[-1][: xs[0].size - (len(xs) - 1) * partition.counts[0]]
+    return _padded(0)(xs)[-1][: xs[0].size - (len(xs) - 1) * _cut(xs).counts[0]]
 
 
-def _cut_everywhere(xs):
-    padding = Partition.padded(xs[0].size, len(xs)).padding
-    return [block[:-padding] for block in _with_padding(0)(xs)]
+def _rounded_down(xs):
+    block = xs[0].size // len(xs)
+    return [sum(xs)[rank * block : (rank + 1) * block] for rank in range(len(xs))]
 
 
 def _sends_other_padding(calls, xs):
@@ -203,30 +177,14 @@ def _sends_other_padding(calls, xs):
     return any(array is not None and array[xs[0].size :].any() for array in sent)
 
 
-def _cut_off(xs):
-    block = xs[0].size // len(xs)
-    return [sum(xs)[rank * block : (rank + 1) * block] for rank in range(len(xs))]
-
-
-def _padded_in_front(xs):
-    partition = Partition.padded(xs[0].size, len(xs))
-    total = np.concatenate([np.zeros(partition.padding, xs[0].dtype), sum(xs)])
-    return [total[partition.slice(rank)] for rank in range(len(xs))]
-
-
-def _own_of_own(xs):
-    partition = Partition.padded(xs[0].size, len(xs))
-    return [x[partition.slice(rank)] for rank, x in enumerate(xs)]
-
-
 equal_blocks = ProgramExercise(
     "Reduce-scatter (sum) a vector of any length with MPI's call for equal blocks.",
     inputs=_vectors,
     expected=_right,
     ranks=(2, 3, 4, 1),
     reserved={
-        "Reduce_scatter": "Reduce_scatter takes unequal blocks, as NCCL cannot. Use "
-        "Reduce_scatter_block and padding.",
+        "Reduce_scatter": "Reduce_scatter takes unequal blocks, as NCCL cannot. Use Reduce_scatter_block and "
+        "padding.",
         "Allreduce": "Allreduce gives every rank everything. Use Reduce_scatter_block and padding.",
         "allreduce": "allreduce gives every rank everything. Use Reduce_scatter_block and padding.",
         "reduce": "reduce gives one rank everything. Use Reduce_scatter_block and padding.",
@@ -240,8 +198,8 @@ equal_blocks = ProgramExercise(
         CallMistake(
             "padding that is no identity",
             _sends_other_padding,
-            "what is sent as padding is not 0. Whoever looks at the whole buffer, or at a "
-            "block before it is cut, finds numbers that nobody had. Fill it with the identity of the sum.",
+            "what is sent as padding is not 0. Whoever looks at the whole buffer, or at a block before it is cut, "
+            "finds numbers that nobody had. Fill it with the identity of the sum.",
         ),
         goes_only_into("Reduce_scatter_block"),
     ),
@@ -249,33 +207,32 @@ equal_blocks = ProgramExercise(
     mistakes=(
         ProgramMistake(
             "padding returned",
-            _with_padding(0),
+            _padded(0),
             "the padding is returned too. The last ranks' data ends before their block: "
             "partition.data_counts[ctx.rank] says where.",
         ),
         ProgramMistake(
             "padded with ones",
-            _with_padding(1),
-            "the padding is returned too, and it is not even the identity of the sum: it has become a "
-            "number.",
+            _padded(1),
+            "the padding is returned too, and it is not even the identity of the sum: it has become a number.",
         ),
         ProgramMistake(
             "cut on every rank",
-            _cut_everywhere,
+            lambda xs: [block[: -_cut(xs).padding] for block in _padded(0)(xs)],
             "every rank takes the length of the whole padding off its block. The padding lies at the end of the "
             "vector: `data_counts` says what each rank has.",
         ),
         ProgramMistake(
             "kept by all but the last",
-            lambda xs: [*_with_padding(0)(xs)[:-1], sum(xs)[:0]],
-            "only the last rank takes padding off. There may be more of it than its block is long: "
-            "`data_counts` says what each rank has.",
+            lambda xs: [*_padded(0)(xs)[:-1], sum(xs)[:0]],
+            "only the last rank takes padding off. There may be more of it than its block is long: `data_counts` "
+            "says what each rank has.",
         ),
         ProgramMistake(
             "kept by all but the last, and a stop below 0",
-            lambda xs: [*_with_padding(0)(xs)[:-1], _below_0(xs)],
-            "only the last rank takes padding off. There may be more of it than its block is long, and a stop "
-            "below 0 counts from the end.",
+            lambda xs: [*_padded(0)(xs)[:-1], _below_0(xs)],
+            "only the last rank takes padding off. There may be more of it than its block is long, and a stop below "
+            "0 counts from the end.",
         ),
         ProgramMistake(
             "a stop below 0",
@@ -287,18 +244,17 @@ equal_blocks = ProgramExercise(
         ),
         ProgramMistake(
             "cut off",
-            _cut_off,
-            "elements at the end were dropped: x.size // ctx.nranks rounds down. Round the block up, and "
-            "pad.",
+            _rounded_down,
+            "elements at the end were dropped: x.size // ctx.nranks rounds down. Round the block up, and pad.",
         ),
         ProgramMistake(
             "padded in front",
-            _padded_in_front,
+            _padded(0, in_front=True),
             "the padding lies in front, so every element has moved. It belongs behind the data.",
         ),
         ProgramMistake(
             "nothing reduced",
-            _own_of_own,
+            lambda xs: [x[_cut(xs).slice(rank)] for rank, x in enumerate(xs)],
             "every rank returns its block of its own vector: nobody's is added.",
         ),
         ProgramMistake(
@@ -307,11 +263,7 @@ equal_blocks = ProgramExercise(
             "the blocks are those of Partition.uneven. With padding all but the last are equally long: "
             "Partition.padded.",
         ),
-        ProgramMistake(
-            "block 0",
-            lambda xs: _with_padding(0)(xs)[:1] * len(xs),
-            "every rank returns block 0.",
-        ),
+        ProgramMistake("block 0", lambda xs: _padded(0)(xs)[:1] * len(xs), "every rank returns block 0."),
         ProgramMistake(
             "last element lost",
             lambda xs: [part[:-1] for part in _right(xs)],

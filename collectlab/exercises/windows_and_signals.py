@@ -13,8 +13,8 @@ for _rank in range(3):
     _BOARD[_rank, Partition.equal(6, 3).slice(_rank)] = _rank + 1
 
 part_of_rank_2 = Exercise(
-    "Three ranks have a window of 6 elements. Each stores zeros, then its rank + 1 in its own slice of two "
-    "elements. What does rank 2 load?",
+    "Three ranks have a window of 6 elements. Each stores zeros, then its rank + 1 in its own slice of two elements. "
+    "What does rank 2 load?",
     expected=_BOARD[2],
     why="each rank has a part of its own, six elements long, and a store writes to the caller's part.",
     length_is_asked=True,
@@ -22,8 +22,8 @@ part_of_rank_2 = Exercise(
         Mistake(
             "one memory",
             _BOARD.sum(axis=0),
-            "That would be one memory for all ranks. A window has a part for each rank, and nobody but rank 2 "
-            "stored to rank 2's.",
+            "That would be one memory for all ranks. A window has a part for each rank, and nobody but rank 2 stored "
+            "to rank 2's.",
         ),
         Mistake("slice only", [3, 3], "That is the slice it filled. The load takes the rank's whole part."),
         Mistake("everywhere", np.full(6, 3), "The second store takes a slice, not the whole part."),
@@ -61,9 +61,7 @@ traffic_of_a_pull = Exercise(
             "Rank 0 has stored 16 bytes, and read none: this matrix counts what is read.",
         ),
         Mistake(
-            "handed on",
-            _pulled(16, (1, 0), (2, 1)),
-            "Rank 2 loads from rank 0 as well, and not from its neighbour.",
+            "handed on", _pulled(16, (1, 0), (2, 1)), "Rank 2 loads from rank 0 as well, and not from its neighbour."
         ),
         Mistake(
             "both ways",
@@ -83,16 +81,14 @@ _WAITERS = (
 )  # fmt: skip
 
 who_waits = Exercise(
-    "Rank 0 notifies rank 1 on row 0. Rank 1 waits for that, then notifies rank 2 on row 1. Rank 2 waits for "
-    "rank 1 on row 0. Who waits for ever?",
+    "Rank 0 notifies rank 1 on row 0. Rank 1 waits for that, then notifies rank 2 on row 1. Rank 2 waits for rank 1 "
+    "on row 0. Who waits for ever?",
     expected="only rank 2",
     options=_WAITERS,
     why="rank 1 notified row 1 of rank 2; the cell in row 0 stays at 0, and no line of the program raises it.",
     mistakes=(
         Mistake(
-            "nobody",
-            "nobody",
-            "Rank 2 was notified, but on row 1, and it looks at row 0. Each row counts by itself.",
+            "nobody", "nobody", "Rank 2 was notified, but on row 1, and it looks at row 0. Each row counts by itself."
         ),
         Mistake("rank 0", "only rank 0", "Rank 0 only notifies, and a notification waits for nobody."),
         Mistake("rank 1", "only rank 1", "Rank 1 waits on row 0 for rank 0, and rank 0 notifies that row."),
@@ -101,11 +97,7 @@ who_waits = Exercise(
             "ranks 1 and 2",
             "Rank 1's wait is met, and it does not wait for rank 2: it goes on, and returns.",
         ),
-        Mistake(
-            "all",
-            "all three",
-            "One rank that waits does not hold up the others here: nobody waits for rank 2.",
-        ),
+        Mistake("all", "all three", "One rank that waits does not hold up the others here: nobody waits for rank 2."),
     ),
 )
 
@@ -186,8 +178,8 @@ class ByHand(KernelExercise):
 barrier_by_hand = ByHand(
     "Return the array of the right neighbour, with barriers made of notify and wait.",
     expected=_from_the_right,
-    why="nobody loads before everybody has stored, and nobody stores again before everybody has loaded, "
-    "whichever call it is.",
+    why="nobody loads before everybody has stored, and nobody stores again before everybody has loaded, whichever "
+        "call it is.",
     mistakes=(
         KernelMistake(
             "nothing after the load",

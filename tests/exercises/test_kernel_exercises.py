@@ -419,7 +419,7 @@ def passed_on(ctx, x):
 def test_the_right_bytes_from_another_rank_are_seen():
     verdict = dataclasses.replace(SAMPLE, ranks=(3,))(passed_on)
     assert verdict.text.startswith(
-        "not yet: on 3 ranks with 6 elements a rank gets from a peer what the question has it get from another.\n"
+        "not yet: on 3 ranks with 6 elements more comes from one peer than is to come from it.\n"
         "rank 0 gets 96 bytes from rank 2; 48 are expected"
     ), verdict.text
 

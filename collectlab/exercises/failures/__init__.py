@@ -52,23 +52,19 @@ def report(number):
     one, found = case(number), diagnosis(number)
     calls = "one call" if one.calls == 1 else f"{one.calls} calls on the same windows"
     head = f"case {number}: all-reduce ({one.op}) on {one.ranks} ranks, {one.count} elements, {calls}"
-    return "\n".join(
-        [head, "", *(line for line in found[0].text.splitlines() if not line.startswith("mend:"))]
-    )
+    return "\n".join([head, "", *(line for line in found[0].text.splitlines() if not line.startswith("mend:"))])
 
 
 # Five cases to mend.
 
 _SYMPTOMS = {
-    "always right": "The second barrier waits on a row on which everybody has notified already. What does "
-    "it wait for?",
-    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it read "
-    "late.",
+    "always right": "The second barrier waits on a row on which everybody has notified already. What does it wait "
+    "for?",
+    "always wrong": "A rank that reads late finds every chunk in its place, and some schedules let it read late.",
     "right or wrong": "",
-    "a hang": "Every wait is satisfied here, and sooner than it should be. A rank hangs when a count is "
-    "never reached.",
-    "an error": "Every row, slice and peer exists. Nothing in the program checks whether a chunk has been "
-    "stored.",
+    "a hang": "Every wait is satisfied here, and sooner than it should be. A rank hangs when a count is never "
+    "reached.",
+    "an error": "Every row, slice and peer exists. Nothing in the program checks whether a chunk has been stored.",
     "wrong on rank 0": "Nothing in the program treats rank 0 in another way. Any rank may read too early.",
 }
 
@@ -89,9 +85,7 @@ wrong_in_2 = Exercise(
         Mistake("all", [0, 6], "The four chunks of one element are reduced and collected as they should be."),
         Mistake("those that are right", [0, 4], "Those are the four chunks, and they are right."),
         Mistake(
-            "the last",
-            [5, 6],
-            "6 // 4 is 1, and four chunks of one element end at 4. More than one is left over.",
+            "the last", [5, 6], "6 // 4 is 1, and four chunks of one element end at 4. More than one is left over."
         ),
         Mistake("the first left over", [4, 5], "Element 4 is left over, and it is not the only one."),
         Mistake("the last rank's", [3, 6], "Element 3 is rank 3's chunk: 3 * 1 to 4 * 1."),
@@ -114,18 +108,12 @@ returned_by_3 = Exercise(
             "After its own chunk comes that of rank 1 + 1, not that of the rank before it.",
         ),
         Mistake("rank 2's", np.roll(_FOUR_SUMS, -2), "That begins with chunk 2, as on rank 2."),
+        Mistake("backwards", _FOUR_SUMS[::-1], "The owners are 1, 2, 3 and 0: they rise, and then start again."),
         Mistake(
-            "backwards", _FOUR_SUMS[::-1], "The owners are 1, 2, 3 and 0: they rise, and then start again."
+            "its own", _FOUR_SUMS[1:2], "That is rank 1's chunk alone. It reads one chunk from each of the four."
         ),
         Mistake(
-            "its own",
-            _FOUR_SUMS[1:2],
-            "That is rank 1's chunk alone. It reads one chunk from each of the four.",
-        ),
-        Mistake(
-            "only the others",
-            [10, 30, 40],
-            "Its own chunk is among those that it reads: the first owner is itself.",
+            "only the others", [10, 30, 40], "Its own chunk is among those that it reads: the first owner is itself."
         ),
     ),
 )
@@ -146,27 +134,17 @@ returned_by_4 = Exercise(
     why="rank 1 has reduced chunk 1; everywhere else its window holds what it has stored at the start.",
     length_is_asked=True,
     mistakes=(
+        Mistake("the sum", sum(_PASSED), "That is the whole sum. Who brings rank 1 the chunks of the others?"),
+        Mistake("its input", _PASSED[1], "That is what rank 1 stored first. It has stored one chunk over it since."),
         Mistake(
-            "the sum", sum(_PASSED), "That is the whole sum. Who brings rank 1 the chunks of the others?"
-        ),
-        Mistake(
-            "its input",
-            _PASSED[1],
-            "That is what rank 1 stored first. It has stored one chunk over it since.",
-        ),
-        Mistake(
-            "its chunk",
-            sum(_PASSED)[1:2],
-            "That is the chunk that it has reduced. It returns its whole window.",
+            "its chunk", sum(_PASSED)[1:2], "That is the chunk that it has reduced. It returns its whole window."
         ),
         Mistake(
             "zeros",
             _one_chunk(sum(_PASSED), [0] * 4),
             "The window is not empty beside its chunk: see the first store.",
         ),
-        Mistake(
-            "rank 0's", [1111, 2, 3, 4], "That is what rank 0 returns: chunk 0 reduced, and its own input."
-        ),
+        Mistake("rank 0's", [1111, 2, 3, 4], "That is what rank 0 returns: chunk 0 reduced, and its own input."),
         Mistake(
             "the others' inputs",
             [1, 2222, 300, 4000],
@@ -216,8 +194,7 @@ _UNMATCHED = KernelMistake(
 _EARLY_INPUT = KernelMistake(
     "input too early",
     _race("data", call=0),
-    "a rank may read an input that its peer has not stored yet: the first barrier is gone, or waits for "
-    "nothing.",
+    "a rank may read an input that its peer has not stored yet: the first barrier is gone, or waits for nothing.",
 )
 _EARLY_CHUNK = KernelMistake(
     "chunk too early",
@@ -227,8 +204,8 @@ _EARLY_CHUNK = KernelMistake(
 _OLD_COUNT = KernelMistake(
     "second call",
     of_kind("race", call=1),
-    "what keeps one call from the next is missing. Counts stay as they are: a wait by hand asks for "
-    "rows.generation, as ctx.barrier does; and before a rank stores again, its peers must have read.",
+    "what keeps one call from the next is missing. Counts stay as they are: a wait by hand asks for rows.generation, "
+    "as ctx.barrier does; and before a rank stores again, its peers must have read.",
 )
 _ZEROS_ELSEWHERE = ProgramMistake(
     "own chunk only",
@@ -252,14 +229,7 @@ mend_1 = KernelExercise(
     "Mend case 1.",
     expected=semantics.all_reduce,
     why="the second barrier waits for signals that are given after the chunks are stored.",
-    mistakes=(
-        _NO_SUCH_ROW,
-        _UNMATCHED,
-        _EARLY_INPUT,
-        _EARLY_CHUNK,
-        _OLD_COUNT,
-        _ZEROS_ELSEWHERE,
-    ),
+    mistakes=(_NO_SUCH_ROW, _UNMATCHED, _EARLY_INPUT, _EARLY_CHUNK, _OLD_COUNT, _ZEROS_ELSEWHERE),
     gets=_two_chunks,
 )
 
@@ -345,8 +315,7 @@ mend_3 = KernelExercise(
 mend_4 = KernelExercise(
     "Mend case 4.",
     expected=semantics.all_reduce,
-    why="after the second barrier everyone reads each chunk from its owner, and nobody stores before all "
-    "have read.",
+    why="after the second barrier everyone reads each chunk from its owner, and nobody stores before all have read.",
     mistakes=(
         ProgramMistake(
             "own input",
@@ -357,25 +326,24 @@ mend_4 = KernelExercise(
         ProgramMistake(
             "inputs gathered",
             lambda xs: (
-                [np.concatenate([x[Partition.uneven(x.size, len(xs)).slice(r)] for r, x in enumerate(xs)])]
-                * len(xs)
+                [np.concatenate([x[Partition.uneven(x.size, len(xs)).slice(r)] for r, x in enumerate(xs)])] * len(xs)
             ),
-            "chunk c is rank c's input, not its sum: it is read before the sum is stored, or the sum is "
-            "stored elsewhere.",
+            "chunk c is rank c's input, not its sum: it is read before the sum is stored, or the sum is stored "
+            "elsewhere.",
         ),
         _NO_SUCH_ROW,
         _UNMATCHED,
         KernelMistake(
             "before the barrier",
             _race("data", call=0),
-            "a rank may read a chunk before its owner has stored the sum: the all-gather comes after the "
-            "second barrier.",
+            "a rank may read a chunk before its owner has stored the sum: the all-gather comes after the second "
+            "barrier.",
         ),
         KernelMistake(
             "no third barrier",
             _race("data", call=1),
-            "in the next call a rank stores its input over a sum that a slower peer still reads: one more "
-            "barrier, or a window of its own for the sums.",
+            "in the next call a rank stores its input over a sum that a slower peer still reads: one more barrier, "
+            "or a window of its own for the sums.",
         ),
         _TOO_MUCH,
     ),
@@ -390,44 +358,41 @@ _SIZE = np.abs(ROUNDED).sum(axis=0, dtype=np.float64)
 _ALLOWED = 2 * (_P - 1) * _SIZE
 
 allowed_in_5 = Exercise(
-    "Two float32 sums of the same four numbers, added in different orders: by how many times 2**-24 may "
-    "they differ, at each element of ROUNDED?",
+    "Two float32 sums of the same four numbers, added in different orders: by how many times 2**-24 may they differ, "
+    "at each element of ROUNDED?",
     expected=_ALLOWED.astype(int),
-    why="each of the three additions errs by at most 2**-24 of what it returns, no partial sum is larger "
-    "than all sizes together, and there are two sums.",
+    why="each of the three additions errs by at most 2**-24 of what it returns, no partial sum is larger than all "
+    "sizes together, and there are two sums.",
     mistakes=(
         Mistake(
             "one sum",
             (_P - 1) * _SIZE,
-            "That is how far one sum can be from the exact one. Both are rounded, and they may err in "
-            "opposite directions.",
+            "That is how far one sum can be from the exact one. Both are rounded, and they may err in opposite "
+            "directions.",
         ),
         Mistake(
             "eps",
             2 * _ALLOWED,
-            "That is twice too wide: 2**-23 is the step from 1 to the next float32, and rounding errs by "
-            "half a step.",
+            "That is twice too wide: 2**-23 is the step from 1 to the next float32, and rounding errs by half a "
+            "step.",
         ),
         Mistake(
             "of the result",
             2 * (_P - 1) * np.abs(ROUNDED.sum(axis=0, dtype=np.float64)),
-            "That is taken from the size of the result. Where large numbers cancel, the result is small "
-            "and the partial sums, which were rounded, are not.",
+            "That is taken from the size of the result. Where large numbers cancel, the result is small and the "
+            "partial sums, which were rounded, are not.",
         ),
         Mistake("four additions", 2 * _P * _SIZE, "Four numbers take three additions, and each rounds once."),
         Mistake("one addition", 2 * _SIZE, "That is one rounding for each sum. Each addition rounds anew."),
         Mistake(
             "the largest",
             2 * (_P - 1) * np.abs(ROUNDED).max(axis=0),
-            "That is taken from the largest of the four. A partial sum can be as large as all of them "
-            "together.",
+            "That is taken from the largest of the four. A partial sum can be as large as all of them together.",
         ),
         Mistake("sizes", _SIZE, "That is S. How often is it rounded, and in how many sums?"),
         Mistake(
             "not in this unit",
-            lambda value: (
-                np.shape(value) == (4,) and np.allclose(value, _ALLOWED * 2.0**-24, rtol=1e-6, atol=0)
-            ),
+            lambda value: np.shape(value) == (4,) and np.allclose(value, _ALLOWED * 2.0**-24, rtol=1e-6, atol=0),
             "That is the difference itself. How many times 2**-24 is it?",
         ),
         Mistake(
@@ -446,19 +411,19 @@ _CAUSES = {
     "own share twice": "There every element would hold everyone's share, and that of one rank twice.",
     "peer not notified": "There a rank would wait for ever, for a signal that nobody gives it.",
     "wait for 0": "There the report would cite the wait, and the 0 that it asks for.",
-    "barrier too early": "There a rank would load too early: the store is meant to come first. See which "
-    "of the two the report names first, and in which line the barrier stands.",
-    "target of the first call": "There the first call would be harmless. See how often the kernel was "
-    "called, and what the wait asks for.",
-    "input overwritten": "There a rank would store too early: the load is meant to come first. See which "
-    "of the two the report names first.",
-    "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further "
-    "ones would be missing.",
+    "barrier too early": "There a rank would load too early: the store is meant to come first. See which of the two "
+    "the report names first, and in which line the barrier stands.",
+    "target of the first call": "There the first call would be harmless. See how often the kernel was called, and "
+    "what the wait asks for.",
+    "input overwritten": "There a rank would store too early: the load is meant to come first. See which of the two "
+    "the report names first.",
+    "4 ranks hard-coded": "There nothing would be wrong on 4 ranks, and on more the shares of the further ones would "
+    "be missing.",
     "owner of the old order": "There whole chunks would be in wrong places, each a complete sum.",
     "divided twice": "There every element would be too small, by one and the same factor.",
     "one cell for all": "There two ranks would store to the same element.",
-    "rows that differ": "There a rank would wait for ever on a row that nobody ever notifies, while all "
-    "notify another.",
+    "rows that differ": "There a rank would wait for ever on a row that nobody ever notifies, while all notify "
+    "another.",
     "own signal counted": "There the report would name a peer for whose signal a rank does not wait at all.",
 }
 
