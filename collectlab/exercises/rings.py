@@ -289,13 +289,15 @@ def _own(xs, weigh):
     ]
 
 
+def _accesses(finding, kind):
+    """The loads, or the stores, that take part in a race."""
+    return [event for race in finding.races for event in (race.first, race.second) if event.kind == kind]
+
+
 def _reads_right(finding):
     """A race in which a rank read from its right neighbour, for whom it has not waited."""
-    return any(
-        event.kind == "load" and event.peer == (event.rank + 1) % finding.nranks != (event.rank - 1) % finding.nranks
-        for race in finding.races
-        for event in (race.first, race.second)
-    )
+    p = finding.nranks
+    return any(e.peer == (e.rank + 1) % p != (e.rank - 1) % p for e in _accesses(finding, "load"))
 
 
 def _two_stores(finding):
@@ -303,22 +305,20 @@ def _two_stores(finding):
     return finding.races[0].first.kind == finding.races[0].second.kind == "store"
 
 
+def _longer(finding, event):
+    """Whether an access is to more than any chunk has."""
+    return len(event.elements) > max(Partition.uneven(finding.count, finding.nranks).counts)
+
+
 def _whole(finding):
     """A race in which a rank loads more from a peer than any chunk has."""
-    longest = max(Partition.uneven(finding.count, finding.nranks).counts)
-    return any(
-        event.kind == "load" and event.rank != event.peer and len(event.elements) > longest
-        for race in finding.races
-        for event in (race.first, race.second)
-    )
+    return any(e.rank != e.peer and _longer(finding, e) for e in _accesses(finding, "load"))
 
 
 def _stores_whole(finding):
     """A race with a store of more than any chunk has, other than that of x, the first one."""
-    longest = max(Partition.uneven(finding.count, finding.nranks).counts)
-    stores = [event for race in finding.races for event in (race.first, race.second) if event.kind == "store"]
     firsts = {event.rank: event for event in reversed(finding.events) if event.kind == "store"}
-    return any(len(event.elements) > longest and event is not firsts[event.rank] for event in stores)
+    return any(_longer(finding, e) and e is not firsts[e.rank] for e in _accesses(finding, "store"))
 
 
 def _where_it_stores(finding):
