@@ -33,4 +33,5 @@ def test_the_time_that_it_gives_is_that_of_the_notebooks():
         needed.append(int(re.search(r"^Time needed: (\d+) minutes", prose, re.M)[1]))
     least, most = map(int, re.search(r"^Each takes (\d+) to (\d+) minutes", README, re.M).groups())
     assert (least, most) == (min(needed), max(needed))
-    assert "half an hour more: nine hours in all" in README and abs(sum(needed) + 30 - 9 * 60) < 30
+    assert "a quarter of an hour more" in README and "half an hour more: nine and a half hours in all" in README
+    assert abs(sum(needed) + 15 + 30 - 9.5 * 60) < 15
