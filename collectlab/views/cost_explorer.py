@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from collectlab.kernels import mesh, rabenseifner, recursive_doubling, ring, two
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import NotAccepted, View
-from collectlab.views.words import size_of
+from collectlab.views.words import is_whole, size_of
 
 COSTS = {
     "mesh": mesh.all_reduce_cost,
@@ -60,15 +61,15 @@ class CostExplorer(View):
     def _check(self, settings):
         call = f"cost_explorer({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
         nranks, nbytes = settings["nranks"], settings["nbytes"]
-        if not _is_whole(nranks) or not 2 <= nranks <= MOST_RANKS:
+        if not is_whole(nranks) or not 2 <= nranks <= MOST_RANKS:
             said = f"is a whole number, 2 to {MOST_RANKS}, not {nranks!r}"
             raise NotAccepted(f"{call}: nranks {said}", f"The number of ranks {said}.")
-        if not _is_whole(nbytes) or not 0 < nbytes <= MOST_BYTES or nbytes % ITEMSIZE:
+        if not is_whole(nbytes) or not 0 < nbytes <= MOST_BYTES or nbytes % ITEMSIZE:
             said = f"is a multiple of {ITEMSIZE}, up to {MOST_BYTES:,}, not {nbytes!r}"
             raise NotAccepted(f"{call}: nbytes {said}", f"The number of bytes {said}; a float32 has {ITEMSIZE}.")
         for name, (least, most) in BOUNDS.items():
             value = settings[name]
-            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+            if not isinstance(value, Real) or isinstance(value, bool) or not least <= value <= most:
                 said = f"is a number, {least:,} to {most:,}, not {value!r}"
                 raise NotAccepted(f"{call}: {name} {said}", f"The {name.partition('_')[0]} {said}.")
         settings = {"nranks": int(nranks), "nbytes": int(nbytes)} | {
@@ -303,7 +304,3 @@ def _time(seconds):
 def _or(names, word):
     *most, last = names
     return f"{', '.join(most)} {word} {last}" if most else last
-
-
-def _is_whole(value):
-    return hasattr(value, "__index__") and not isinstance(value, bool)

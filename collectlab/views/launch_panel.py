@@ -9,6 +9,7 @@ from collectlab.launcher.ranks import MOST_RANKS, Ranks
 from collectlab.views.drawing import number_of
 from collectlab.views.live import MOST, Living, apart, heading, set_markup, table
 from collectlab.views.view import CHANGING, NotAccepted, alone
+from collectlab.views.words import is_whole
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -43,14 +44,14 @@ class LaunchPanel(Living):
 
     def _check(self, settings):
         n, site, device = settings["ranks"], settings["site"], settings["device"]
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_RANKS:
+        if not is_whole(n) or not 1 <= n <= MOST_RANKS:
             said = f"a whole number of ranks is accepted, 1 to {MOST_RANKS}"
             raise NotAccepted(f"launch_panel(ranks={n!r}): {said}", f"{n!r}: {said}.")
         if device not in DEVICES:
             said = f"one of {', '.join(DEVICES)} is accepted"
             raise NotAccepted(f"launch_panel(device={device!r}): {said}", f"{device!r}: {said}.")
         sites.find(site)
-        return settings
+        return settings | {"ranks": int(n)}
 
     # What it does
 

@@ -1,8 +1,9 @@
 """The phases of a step, as the memory timeline takes them: what is held in each, and what between two of them."""
 
-import operator
 from dataclasses import dataclass
 from reprlib import repr
+
+from collectlab.views.words import is_whole
 
 KINDS = ("retained", "sharded", "temporary")
 MOST = 2**100
@@ -61,9 +62,6 @@ def read_phase(number, given):
 
 def checked_bytes(where, size):
     """The size as an int; ValueError, which says where, if it is no number of bytes."""
-    try:
-        if isinstance(size, bool) or not 0 <= operator.index(size) < MOST:
-            raise TypeError
-    except TypeError:
-        raise ValueError(f"{where}: bytes are a whole number, 0 to 2**100 - 1, not {repr(size)}") from None
-    return operator.index(size)
+    if not is_whole(size) or not 0 <= size < MOST:
+        raise ValueError(f"{where}: bytes are a whole number, 0 to 2**100 - 1, not {repr(size)}")
+    return int(size)

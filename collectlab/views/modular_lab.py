@@ -1,13 +1,12 @@
 """The modular lab: x -> (x + a) mod m on a ring of m places, and an all-gather whose chunks arrive in that order."""
 
 import math
-import operator
 import re
 from reprlib import repr
 
 from collectlab.views.modular_picture import NOT, RULE, ModularPicture
 from collectlab.views.view import NotAccepted, SteppedView
-from collectlab.views.words import table
+from collectlab.views.words import is_whole, table
 
 MOST = 64  # places that can be drawn
 
@@ -23,7 +22,7 @@ def modular_lab(m=8, a=1, *, step=0, residue="", period=""):
 
     The period is m / gcd(a, m), the order of a in the integers mod m. ValueError names what is not accepted.
     """
-    of = step + 1 if _whole(step) else 1
+    of = step + 1 if is_whole(step) else 1
     return ModularLab(m=m, a=a, step=step, residue=residue, period=period, of=of)
 
 
@@ -32,18 +31,18 @@ class ModularLab(SteppedView):
 
     def _check(self, settings):
         call = f"modular_lab(m={settings['m']!r}, a={settings['a']!r})"
-        if not _whole(settings["m"]) or not 1 <= settings["m"] <= MOST:
+        if not is_whole(settings["m"]) or not 1 <= settings["m"] <= MOST:
             said = f"is a whole number, 1 to {MOST}, not {settings['m']!r}"
             raise NotAccepted(f"{call}: m {said}", f"The number of places {said}.")
-        if not _whole(settings["a"]) or abs(settings["a"]) > 10**6:
+        if not is_whole(settings["a"]) or abs(settings["a"]) > 10**6:
             said = f"is a whole number, at most a million either way, not {settings['a']!r}"
             raise NotAccepted(f"{call}: a {said}", f"What is added {said}.")
-        if not _whole(settings["step"]) or not 0 <= settings["step"] <= settings["m"]:
+        if not is_whole(settings["step"]) or not 0 <= settings["step"] <= settings["m"]:
             raise ValueError(f"{call}: step is a whole number, 0 to {settings['m']}, not {settings['step']!r}")
-        if not _whole(settings["of"]) or settings["of"] < 1:
+        if not is_whole(settings["of"]) or settings["of"] < 1:
             raise ValueError(f"{call}: of is the number of a step, from 1 up, not {settings['of']!r}")
         guesses = {name: _guess(call, name, settings[name]) for name in ("residue", "period")}
-        return settings | guesses | {name: operator.index(settings[name]) for name in ("m", "a", "step", "of")}
+        return settings | guesses | {name: int(settings[name]) for name in ("m", "a", "step", "of")}
 
     def set(self, **settings):
         """Change settings, as the controls do; another m or a begins anew, without predictions. Returns the view."""
@@ -210,10 +209,6 @@ class ModularLab(SteppedView):
         return inputs | chosen | predictions, [
             widgets.HBox(list(chosen.values()), **row), widgets.HBox(list(predictions.values()), **row), *rows,
         ]  # fmt: skip
-
-
-def _whole(value):
-    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def _guess(call, name, value):

@@ -1,6 +1,5 @@
 """The payload counter: what a call's count argument counts, and how long each side of the call then is."""
 
-import operator
 from reprlib import repr
 
 import numpy as np
@@ -9,6 +8,7 @@ from collectlab import payload
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import NotAccepted, View
+from collectlab.views.words import is_whole
 
 DTYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -288,10 +288,10 @@ def _table(rows, sides):
 
 
 def _whole(call, name, value, least):
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= operator.index(value) < 2**63:
+    if not is_whole(value) or not least <= value < 2**63:
         said = f"is a whole number, {least} to 2**63 - 1, not {repr(value)}"
         raise NotAccepted(f"{call}: {name} {said}", f"The number of {name.removeprefix('n')} {said}.")
-    return operator.index(value)
+    return int(value)
 
 
 def _dtype_name(call, dtype):

@@ -4,6 +4,7 @@ from collectlab.layout import Partition, RankMap
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import View
+from collectlab.views.words import is_whole
 
 MOST = 16  # ranks or devices that are drawn one by one
 MOST_CELLS = 4  # ranks of one device that are drawn one by one
@@ -45,7 +46,7 @@ class RankMapView(View):
     def _check(self, settings):
         for name in ("a", "b"):
             rank = settings[name]
-            if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < self.before.nranks:
+            if not is_whole(rank) or not 0 <= rank < self.before.nranks:
                 raise ValueError(f"rank_map: {name} is a rank, 0 to {self.before.nranks - 1}, not {rank!r}")
         after = settings["after"]
         if not isinstance(after, RankMap) or after.nranks != self.before.nranks:

@@ -5,6 +5,7 @@ from collectlab.overlap.runs import Overlapped
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
 from collectlab.views.view import View
+from collectlab.views.words import is_whole
 
 MOST = 24  # operations that are drawn
 NOTE = (
@@ -47,9 +48,9 @@ class Streams(View):
 
     def _check(self, settings):
         rank = settings["rank"]
-        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < self.nranks:
+        if not is_whole(rank) or not 0 <= rank < self.nranks:
             raise ValueError(f"streams: rank is a whole number, 0 to {self.nranks - 1}, not {rank!r}")
-        return settings
+        return {"rank": int(rank)}
 
     def _controls(self, widgets):
         rank = widgets.Dropdown(

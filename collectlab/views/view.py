@@ -13,6 +13,7 @@ import html
 import threading
 
 from collectlab.views.drawing import Drawing
+from collectlab.views.words import is_whole
 
 # Seconds of rest after which a step is drawn before somebody asks for it: the next one once the page has shown the
 # last, and the one after that, for a double click, when none is under way
@@ -272,9 +273,9 @@ class SteppedView(View):
     def _checked_step(self, call, settings, last=None):
         """The settings, where there is such a step, up to `last` or that of the view; ValueError otherwise."""
         step, last = settings["step"], self.last if last is None else last
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= last:
+        if not is_whole(step) or not 0 <= step <= last:
             raise ValueError(f"{call}: step is a whole number, 0 to {last}, not {step!r}")
-        return settings
+        return settings | {"step": int(step)}
 
     def _bare(self):
         return super()._bare() | dict.fromkeys(("_ahead", "_play", "_turn", "_task")) | {"_finished": {}}

@@ -1,6 +1,12 @@
 """Numbers, ranks and tables in words, and ranks in columns: how every view spells them."""
 
 from itertools import groupby
+from numbers import Integral
+
+
+def is_whole(value):
+    """Whether it is a whole number, of Python or of NumPy: bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def groups(nranks, most):

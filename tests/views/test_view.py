@@ -350,3 +350,21 @@ def test_what_is_no_sign_is_a_space_in_a_picture(sign):
     file = io.BytesIO()
     view.figure().savefig(file, format="svg")
     xml.dom.minidom.parseString(file.getvalue())
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    cases = [
+        (views.memory_timeline([{"name": "a", "retained": np.uint16(4)}]), "step"),
+        (views.modular_lab(np.int8(8)), "step"),
+        (views.payload_counter(nranks=np.int64(2)), "nranks"),
+        (views.cost_explorer(latency_us=np.float32(1)), "nranks"),
+        (bench.make("rank map", 3), "a"),
+        (bench.make("streams", 2), "rank"),
+        (views.launch_panel(), "ranks"),
+        (bench.make("side by side", 3), "step"),
+    ]
+    for view, name in cases:
+        least = 2 if name == "nranks" else 1
+        assert repr(view.set(**{name: np.int64(least)}).settings[name]) == f"{least}"
+        with pytest.raises(ValueError, match=r"whole number|is a rank"):
+            view.set(**{name: np.float64(least)})
