@@ -195,7 +195,7 @@ class Run:
         return RankMap(_told_apart([Place(**place) for place in places]))
 
     def log(self, rank):
-        """What `rank` printed, on both streams, up to now."""
+        """What `rank` printed, on both streams, up to now; where it was ended for printing too much, the two ends."""
         if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < self.nranks:
             raise IndexError(f"log({rank!r}): {self!r} has ranks 0 to {self.nranks - 1}")
         try:
