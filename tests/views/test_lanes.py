@@ -170,6 +170,7 @@ def test_many_events_open():
 
 def comes_late(ctx, x):
     """Rank 2 sleeps, and the others, who have all told each other that they are there, have only it to wait for."""
+    ctx.comm.Barrier()  # else one that is started late would be asked for memory, and waited for, longer
     window, signals = ctx.window("w", x.size, x.dtype), ctx.signals("s", rows=1)
     others = [peer for peer in range(ctx.nranks) if peer != ctx.rank]
     window.store(x)
