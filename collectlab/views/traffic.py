@@ -178,8 +178,11 @@ class Traffic(SteppedView):
 
     def caption(self):
         moved = number_of(int(self._between().sum()), "byte")
-        verdict = f" {self.verdict()}" if self._settings["step"] == self.last else ""
-        return f"{self._state().capitalize()}; {moved} between ranks.{verdict}"
+        return " ".join([f"{self._state().capitalize()}; {moved} between ranks.", *self._judged()])
+
+    def _judged(self):
+        """The verdict, which is on the whole run, where that is shown."""
+        return [self.verdict()] if self._settings["step"] == self.last else []
 
     def text(self):
         matrix, own, predicted = self._grouped(), self._own(), self._predictions()
@@ -210,7 +213,7 @@ class Traffic(SteppedView):
                 "",
                 *self._told(),
                 *self._misses(),
-                self.verdict(),
+                *self._judged(),
                 NOT,
             ]
         )

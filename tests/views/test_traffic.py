@@ -55,6 +55,8 @@ def test_matrix_sums_and_cards_stand_in_the_text(kernel, nranks, count):
     assert rows["in all"] == [f"{n:,}" for n in (*between.sum(axis=0), between.sum())]
     assert view.differences() == [] and "that its card says" in view.verdict()
     assert view.measured == cards == [run.trace.measured(rank) for rank in range(nranks)]
+    for step in range(view.last + 1):
+        assert (view.verdict() in view.set(step=step).text()) == (step == view.last)
 
 
 def test_the_ring_reads_from_the_left_only_and_two_phases_from_all():
