@@ -26,7 +26,7 @@ class Witness:
     """A race, and a schedule in which it does harm; true when one was found.
 
     schedule  its number, for cl.simulate(program, ..., schedule=number); None when none was found
-    step      the place in that run's trace at which it goes wrong: `event` is there, `late` should have come first
+    place     where in that run's trace it goes wrong: `event` is there, `late` should have come first
     rank      a rank that ends otherwise in that run: with `holds` instead of `instead`
     tried     how many schedules were tried
     """
@@ -34,7 +34,7 @@ class Witness:
     race: Race
     tried: int
     schedule: int | None = None
-    step: int | None = None
+    place: int | None = None
     event: Event | None = None
     late: Event | None = None
     rank: int | None = None
@@ -51,7 +51,7 @@ class Witness:
         return "\n".join(
             [
                 f"a schedule in which it does harm: number {self.schedule}",
-                f"    step {self.step}: {self.event} before {_late(self.event, self.late)}",
+                f"    event {self.place} of its trace: {self.event} before {_late(self.event, self.late)}",
                 f"    rank {self.rank} then {holds} instead of {instead}",
             ]
         )

@@ -10,12 +10,14 @@ from collectlab.trace.events import NOTIFY, WAIT
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
 from collectlab.views.view import SteppedView
+from collectlab.views.words import begin, groups, head, listed, names_of
 
-MOST_RANKS = 16
+MOST_RANKS = 64
+MOST_GROUPS = 16  # ranks, or groups of equally many, that have a lane and cells of their own
 MOST_ROWS = 6  # signal rows that are drawn; those around the row of the step
 MOST_COLUMNS = 30  # steps that are drawn: the last ones; what comes later is a question until it has happened
 FORTH = 10  # steps by which the columns move on, so that they stay where they are in most steps
-EVERY = 256  # steps after which the counts are kept; those in between are counted from there
+EVERY, MOST_KEPT = 256, 64  # steps after which the counts are kept, and how often; the rest is counted from there
 ORDER = "The steps stand in an order in which they can have happened: each wait after the notification it asks for."
 
 _MARGIN, _GAP, _LABEL, _LANE, _CELL = 14, 16, 46, 32, 34  # pixels
@@ -27,7 +29,7 @@ def arrivals(run, signals=None, step=None):
         views.arrivals(run)                          # the run's only signals
         views.arrivals(run, "two_phase.all_reduce")  # one name among several
 
-    run      a Run, a SimulatedRun or a Trace, of 1 to 16 ranks
+    run      a Run, a SimulatedRun or a Trace, of 1 to 64 ranks; of more than 16, several share a lane and their cells
     signals  the name that the program gave to `ctx.signals`; needed where the run has several
     step     the state that is shown first, 0 to the number of notifications and waits; the default is the last
 
@@ -50,7 +52,11 @@ class Arrivals(SteppedView):
             raise TypeError(f"arrivals(run={repr(run)}): a Run, a SimulatedRun or a Trace is accepted")
         self.nranks, self._events = trace.nranks, trace.events
         if self.nranks > MOST_RANKS:
-            raise ValueError(f"arrivals(run): the run has {self.nranks} ranks; 1 to {MOST_RANKS} can be drawn")
+            raise ValueError(
+                f"arrivals(run): the run has {self.nranks} ranks; 1 to {MOST_RANKS} can be drawn; "
+                "kernel_player(run) shows the notifications of more"
+            )
+        self.groups = groups(self.nranks, MOST_GROUPS)
         stuck = {rank: event for rank, (event, _) in trace.waiting.items()}
         names = [e.name for e in [*self._events, *stuck.values()] if e.kind in (NOTIFY, WAIT)]
         self.signals = _chosen(signals, list(dict.fromkeys(names)))
@@ -63,6 +69,7 @@ class Arrivals(SteppedView):
         self._theirs = [[] for _ in range(self.nranks)]  # of each rank: the places of its events
         for at, e in enumerate(self._events):
             self._theirs[e.rank].append(at)
+        self._every = max(EVERY, len(self.steps) // MOST_KEPT)
         self._kept, self._recent = [*self._keep()], {}
         super().__init__(step=self.last if step is None else step)
 
@@ -97,9 +104,9 @@ class Arrivals(SteppedView):
     def _at(self, number):
         """After so many steps: the counts, the waits passed, and who waits for what."""
         if number not in self._recent:
-            first = number // EVERY
+            first = number // self._every
             counts, passed = (kept.copy() for kept in self._kept[first])
-            for e in self.steps[first * EVERY : number]:
+            for e in self.steps[first * self._every : number]:
                 _make(e, counts, passed)
             waiting, place = {}, self._places[number - 1] if number else -1
             for rank, places in enumerate(self._theirs):
@@ -116,7 +123,7 @@ class Arrivals(SteppedView):
         """The counts and the waits passed, at every so many steps."""
         counts, passed = Counter(), Counter()
         for number, e in enumerate(self.steps):
-            if number % EVERY == 0:
+            if number % self._every == 0:
                 yield counts.copy(), passed.copy()
             _make(e, counts, passed)
         yield counts, passed
@@ -151,11 +158,11 @@ class Arrivals(SteppedView):
         return f"State {number} of {self.last}: {self._said(number) if number else 'nobody has notified anybody'}."
 
     def text(self):
-        number, ranks = self._settings["step"], range(self.nranks)
-        rows = [("at", "row", *(f"from rank {writer}" for writer in ranks))]
+        number = self._settings["step"]
+        rows = [("at", "row", *(f"from {head(writers)}" for writers in self.groups))]
         rows += [
-            (f"rank {owner}", f"{row}", *(self._cell_said(owner, row, writer) for writer in ranks))
-            for owner in ranks
+            (head(owners), f"{row}", *(self._cell_said(owners, row, writers) for writers in self.groups))
+            for owners in self.groups
             for row in range(self.rows)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -174,6 +181,7 @@ class Arrivals(SteppedView):
                 f"steps {columns.start} to {number} of {self.last}:" if steps else f"no steps of {self.last}",
                 *steps,
                 ORDER,
+                *self._aggregated(),
             ]
         )
 
@@ -181,13 +189,30 @@ class Arrivals(SteppedView):
         rows = "row 0" if self.rows == 1 else f"rows 0–{self.rows - 1}"
         return f'arrivals on signals "{self.signals}", {rows}, {self.nranks} rank{"s" * (self.nranks > 1)}'
 
-    def _cell_said(self, owner, row, writer):
-        count, passed = self.count(owner, row, writer), self.passed(owner, row, writer)
-        if self.waiting().get(owner, ())[:2] == (row, writer):
-            return f"{count}, waits for {self.waiting()[owner][2]}"
-        if owner == writer and not count:
+    def _aggregated(self):
+        """A sentence that says so, where several ranks share a lane: a list of at most one."""
+        each = len(self.groups[0])
+        said = f"Aggregated: a lane stands for {each} ranks, a cell adds up the notifications of {each} by {each};"
+        return [f"{said} past: so many of its waits are over."] if each > 1 else []
+
+    def _together(self, owners, row, writers):
+        """Notifications in these cells, what waits there ask for, what was asked for and got; None without a cell."""
+        counts, passed, waits = self._state
+        waits = {owner: waits[owner] for owner in owners if owner in waits and waits[owner][0] == row}
+        asked = {(owner, row, writer): least for owner, (_, writer, least) in waits.items() if writer in writers}
+        cells = [(owner, row, writer) for owner in owners for writer in writers]
+        cells = [c for c in cells if c[0] != c[2] or counts[c] or c in asked]  # nobody has to notify itself
+        return (sum(counts[c] for c in cells), [*asked.values()], [passed[c] for c in cells]) if cells else None
+
+    def _cell_said(self, owners, row, writers):
+        cell = self._together(owners, row, writers)
+        if cell is None:
             return "-"
-        return f"{count}, past its wait for {passed}" if passed else f"{count}"
+        count, asked, got = cell
+        if len(self.groups[0]) > 1:
+            past = sum(map(bool, got))
+            return f"{count}" + f", {len(asked)} wait" * bool(asked) + f", {past} of {len(got)} past" * bool(past)
+        return f"{count}" + (f", waits for {asked[0]}" if asked else f", past its wait for {got[0]}" * bool(got[0]))
 
     def _columns(self):
         """The numbers of the steps that have a column: a range, the step that is shown among its last."""
@@ -205,11 +230,12 @@ class Arrivals(SteppedView):
 
     def _paint(self, drawing, static):
         columns, rows, waits = self._columns(), self._drawn_rows(), self._waits_said()
-        ranks, room = range(self.nranks), self.WIDTH - 2 * _MARGIN
-        per_line = self.nranks if self.nranks <= 4 else 4 if self.nranks <= 8 else 2
+        n, room, notes = len(self.groups), self.WIDTH - 2 * _MARGIN, self._aggregated()
+        per_line = n if n <= 4 else 4 if n <= 8 else 2
         panel = 44 + _CELL * len(rows) + _GAP
-        lanes, cells = 92, 92 + 24 + _LANE * self.nranks + 26
-        drawing.begin(cells + panel * -(-self.nranks // per_line) + 26)
+        lanes, cells = 92, 92 + 24 + _LANE * n + 26
+        foot = cells + panel * -(-n // per_line) + 8
+        drawing.begin(foot + 18 + 18 * len(notes))
         drawing.label(_MARGIN, 20, fitting([self._title()], room, 14, "bold"), 14, "bold")
         drawing.label(_MARGIN, 44, fitting([self.caption()], room, 10), 10)
         told = "; ".join(waits)
@@ -217,80 +243,96 @@ class Arrivals(SteppedView):
         drawing.label(_MARGIN, 66, fitting([told, few], room, 10), 10, colour=palette.QUIET)
         part = "" if len(columns) == self.last else f", {columns.start} to {columns.stop - 1} of {self.last}"
         drawing.label(_MARGIN, lanes, f"what each rank does{part}", 10, "bold")
-        wide = min((room - _LABEL - 8) / max(len(columns), 1), 54)
-        for rank in ranks:
-            y = lanes + 16 + _LANE * rank
-            drawing.label(_MARGIN, y + _LANE / 2 - 2, f"rank {rank}")
+        before = _LABEL + 8 + 24 * bool(notes)
+        wide = min((room - before) / max(len(columns), 1), 54)
+        names = names_of(self.groups, (head, listed), lambda name: width_of(name) <= before - 2)
+        for at, group in enumerate(self.groups):
+            y = lanes + 16 + _LANE * at
+            drawing.label(_MARGIN, y + _LANE / 2 - 2, names[at])
             now = range(columns.start, min(self._settings["step"] + 1, columns.stop))
-            for done, numbers in groupby(now, key=lambda number: self._done(rank, number)):
+            for done, numbers in groupby(now, key=lambda number: self._done(group, number)):
                 first, *more = numbers
-                x = _MARGIN + _LABEL + 8 + (first - columns.start) * wide
-                self._box(drawing, rank, done, x, y, wide * (1 + len(more)) - 2, _LANE - 4)
+                x = _MARGIN + before + (first - columns.start) * wide
+                self._box(drawing, group, done, x, y, wide * (1 + len(more)) - 2, _LANE - 4)
         part = "" if len(rows) == self.rows else f", rows {rows.start} to {rows.stop - 1} of 0 to {self.rows - 1}"
         drawing.label(_MARGIN, cells - 12, f"how often each rank has been notified{part}", 10, "bold")
         across = (room + _GAP) / per_line
-        for owner in ranks:
-            x, y = _MARGIN + owner % per_line * across, cells + owner // per_line * panel
-            self._panel(drawing, owner, rows, x, y, across - _GAP)
-        self._legend(drawing, cells + panel * -(-self.nranks // per_line) + 8)
+        for at, owners in enumerate(self.groups):
+            x, y = _MARGIN + at % per_line * across, cells + at // per_line * panel
+            self._panel(drawing, owners, rows, x, y, across - _GAP)
+        self._legend(drawing, foot)
+        for note in notes:
+            drawing.label(_MARGIN, foot + 20, note, 8, colour=palette.QUIET)
 
-    def _done(self, rank, number):
-        """`number` if that is a step of the rank; else the wait in which it is, (row, writer, at_least), or None."""
-        return number if self.steps[number - 1].rank == rank else self._at(number)[2].get(rank)
+    def _done(self, group, number):
+        """`number` if that is a step of these ranks; else the waits in which they are: a tuple of (rank, wait)."""
+        if self.steps[number - 1].rank in group:
+            return number
+        waits = self._at(number)[2]
+        return tuple((rank, waits[rank]) for rank in group if rank in waits)
 
-    def _box(self, drawing, rank, done, x, y, w, h):
-        """One step of the rank, or the steps of others for which it waits."""
-        if done is None:
+    def _box(self, drawing, group, done, x, y, w, h):
+        """One step of these ranks, or the steps of others for which they wait."""
+        if not done:
             return
         if isinstance(done, tuple):
             drawing.box(x, y + 4, w, h - 8, palette.PAPER, palette.LINE, 1.0, "--")
             size = 7 if width_of("waits", 7) <= w - 2 else 6
-            words = fitting([f"waits for {done[1]}", "waits", ""], w - 2, size)
+            words = [f"waits for {done[0][1][1]}", "waits", ""] if len(group) == 1 else [f"{len(done)} wait", ""]
+            words = fitting(words, w - 2, size)
             drawing.label(x + w / 2, y + h / 2, words, size, colour=palette.QUIET, align="center")
             return
         e, line = self.steps[done - 1], 2.5 if done == self._settings["step"] else 1.0
-        face = palette.tint(rank) if e.kind == NOTIFY else palette.PAPER
+        face = palette.tint(group[0]) if e.kind == NOTIFY else palette.PAPER
         drawing.box(x, y, w, h, face, palette.INK, line, layer=2)
         asked = f" ≥{e.at_least}" if e.kind == WAIT else ""
         arrow = "→" if e.kind == NOTIFY else "←"
-        words = [f"{arrow} {e.peer}", f"{arrow}{e.peer}"]
-        drawing.label(x + w / 2, y + 9, fitting(words, w, 8, "bold"), 8, "bold", align="center")
+        peer = [f"{arrow} {e.peer}", f"{arrow}{e.peer}"]
         words = [f"row {e.row}{asked}", f"r{e.row}{asked}", f"r{e.row}{asked.strip()}", f"r{e.row}"]
+        if len(group) > 1:
+            words = [f"{peer[0]}, {words[0]}", f"{peer[1]} {words[-1]}", peer[1]]
+            peer = [f"rank {e.rank}", f"{e.rank}"]
+        drawing.label(x + w / 2, y + 9, fitting(peer, w, 8, "bold"), 8, "bold", align="center")
         drawing.label(x + w / 2, y + 21, fitting(words, w - 3, 7), 7, align="center")
 
-    def _panel(self, drawing, owner, rows, x, y, wide):
-        """The cells of one rank: a line for each row, a column for each writer."""
-        w = (wide - _LABEL) / self.nranks
-        drawing.label(x, y + 9, f"rank {owner}", 9, "bold")
+    def _panel(self, drawing, owners, rows, x, y, wide):
+        """The cells of a rank, or of several: a line for each row, a column for each writer."""
+        w = (wide - _LABEL) / len(self.groups)
+        drawing.label(x, y + 9, head(owners), 9, "bold")
         words = fitting(["notified by rank", "by rank", "by"], wide - 52)
         drawing.label(x + wide, y + 9, words, colour=palette.QUIET, align="right")
-        for writer in range(self.nranks):
-            drawing.label(x + _LABEL + (writer + 0.5) * w, y + 27, f"{writer}", 8, align="center")
+        for at, name in enumerate(names_of(self.groups, (listed, begin), lambda name: width_of(name, 8) <= w - 3)):
+            drawing.label(x + _LABEL + (at + 0.5) * w, y + 27, name, 8, align="center")
         for line, row in enumerate(rows):
             top = y + 38 + line * _CELL
             drawing.label(x, top + _CELL / 2 - 2, f"row {row}", 8)
-            for writer in range(self.nranks):
-                self._cell(drawing, (owner, row, writer), x + _LABEL + writer * w, top, w - 3, _CELL - 5)
+            for at, writers in enumerate(self.groups):
+                cell = self._together(owners, row, writers)
+                self._cell(drawing, cell, writers, x + _LABEL + at * w, top, w - 3, _CELL - 5)
 
-    def _cell(self, drawing, cell, x, y, w, h):
-        owner, row, writer = cell
-        count, passed = self.count(*cell), self.passed(*cell)
-        waits = self.waiting().get(owner, ())[:2] == (row, writer)
-        if owner == writer and not count and not waits:
+    def _cell(self, drawing, cell, writers, x, y, w, h):
+        if cell is None:
             drawing.label(x + w / 2, y + h / 2, "–", 8, colour=palette.QUIET, align="center")
             return
+        count, waits, got = cell
+        one, passed = len(self.groups[0]) == 1, all(got)
         if count:
-            drawing.box(x, y, w, h, palette.tint(writer))
-            drawing.box(x, y + h - 4, w, 4, edge=palette.colour(writer), line=0.8, hatch=palette.hatch(writer))
+            drawing.box(x, y, w, h, palette.tint(writers[0]))
+        if count and one:
+            edge, hatch = palette.colour(writers[0]), palette.hatch(writers[0])
+            drawing.box(x, y + h - 4, w, 4, edge=edge, line=0.8, hatch=hatch)
         frame = "waits" if waits else "passed" if passed else "arrived" if count else "none"
         edge, line, dash = _FRAMES[frame]
         drawing.box(x, y, w, h, edge=edge, line=line, dash=dash, layer=3)
         ink = palette.INK if count else palette.QUIET
         drawing.label(x + w / 2, y + 9, f"{count}", 9, "bold", ink, align="center")
-        if waits or passed:
-            asked = self.waiting()[owner][2] if waits else passed
-            words = [f"{'waits' if waits else 'passed'} ≥{asked}", f"≥{asked}"]
-            drawing.label(x + w / 2, y + 20, fitting(words, w - 4, 7), 7, align="center")
+        if one:
+            asked = waits[0] if waits else got[0]
+            words = [f"{'waits' if waits else 'passed'} ≥{asked}", f"≥{asked}"] if asked else [""]
+        else:
+            words = [f"{len(waits)} wait", "wait", ""] if waits else [f"{sum(map(bool, got))} past", ""]
+            words = words if waits or any(got) else [""]
+        drawing.label(x + w / 2, y + 20, fitting(words, w - 4, 7), 7, align="center")
 
     def _legend(self, drawing, y):
         x = _MARGIN + 1

@@ -214,15 +214,15 @@ class KernelPicture:
         elif share:  # the share of ranks that are in it
             self.drawing.box(x, y, w * share, h, palette.tint(0, 0.2), layer=0)
         middle, size = y + (h - marks) / 2 + 0.5, 7 if h < 26 else 8
-        free = w - 6
+        free, tall, wide = w - 6, min(h - marks - 2, 13), 0
         mine = [tags.get((name, row.start, row.stop, rank), {}) for rank in group if last is None]
         signs = {k: sorted({r for tag in mine for r in tag.get(k, ())}) for k in (LOAD, STORE, "from")}
         if last is None and self._races_in(name, row, group):
             self.drawing.box(x - 1, y - 1, w + 2, h + 2, edge=palette.WRONG, line=3.0, dash="--", layer=5)
-            free -= self._tag("race", x + w - 1, y + 1, min(h - marks - 2, 13), palette.PAPER, palette.WRONG) + 2
+            wide = self._tag("race", x + w - 1, y + 1, tall, palette.PAPER, palette.WRONG)
         elif any(signs.values()):
-            tall = min(h - marks - 2, 13)
             wide = self._sign(signs, group, x + w - 1, y + 1, w, tall)
+        if wide:
             free -= wide + 2
             if self.nranks <= BESIDE:
                 self.signs[name, row, group[0]] = x + w - 1 - wide / 2, y + 1, y + 1 + tall
@@ -408,10 +408,9 @@ _FRAMES = {
 _WORDS = {
     "own": "one rank's",
     "partial": "partial sum",
-    "whole": "finished: every rank's",
+    "whole": "finished: every rank's, or wait is over",
     "mixed": "elements differ",
     "waits": "waits here",
-    "passed": "wait is over",
 }
 _ACCESSES = {"written": "stored", "waits": "waits here", "passed": "wait is over"}
 VERBS = {

@@ -103,7 +103,7 @@ class KernelPlayer(SteppedView):
 
     def _first(self, witness):
         """The step that is shown first: in the witness, the one at which it goes wrong."""
-        return self.states.step_of[self.witness.step] if witness else 0
+        return self.states.step_of[self.witness.place] if witness else 0
 
     def _search(self):
         """The run in which the first race does harm, its States and the Witness; NotAccepted where there is none."""

@@ -195,9 +195,9 @@ class Streams(View):
         name = operation.kind if collective else operation.label
         marks = "".join(f" !{n}" for n in numbers or ())
         words = f"{number} {name}{marks}"
-        parts = ", ".join(map(str, operation.writes or operation.reads))
-        line = f"writes {parts}" if operation.writes else f"reads {parts}"
-        lines = [line, ""]
+        reads, writes = (", ".join(map(str, parts)) for parts in (operation.reads, operation.writes))
+        read, written = f"reads {reads}" * bool(reads), f"writes {writes}" * bool(writes)
+        lines = [", ".join(filter(None, (read, written))), written or read, ""]
         if width_of(words, 8, "bold") > w - 8:
             words, lines = f"{number}{marks}", [name]
         drawing.label(x + 5, y + 9, fitting([words, f"{number}"], w - 6, 8, "bold"), 8, "bold")

@@ -43,13 +43,13 @@ def test_every_race_of_a_reused_row_has_a_witness_that_replays(nranks):
         np.testing.assert_array_equal(run.results[found.rank], found.holds)
         np.testing.assert_array_equal(found.instead, total)
         assert not np.array_equal(found.holds, total)
-        loads, stores = run.trace.events[found.step], found.late
+        loads, stores = run.trace.events[found.place], found.late
         assert (loads.kind, stores.kind) == ("load", "store")
         assert {loads.rank, stores.rank} == {race.first.rank, race.second.rank}
         assert (loads.line, stores.line) == (race.second.line, race.first.line)
         side = (stores.rank, "store", stores.line)
         where = [i for i, e in enumerate(run.trace.events) if (e.rank, e.kind, e.line) == side]
-        assert where[0] > found.step, "the store comes first after all"
+        assert where[0] > found.place, "the store comes first after all"
 
 
 def test_what_a_witness_says():
@@ -58,7 +58,7 @@ def test_what_a_witness_says():
     text = str(witness(program, xs, ranks=2, expected=[sum(inputs(2))] * 2))
     first, second, third = text.splitlines()
     assert first.startswith("a schedule in which it does harm: number -")
-    assert second.startswith("    step ") and second.endswith(f"stores them at line {line}")
+    assert second.startswith("    event ") and second.endswith(f"stores them at line {line}")
     assert "then ends with memory that nobody has written in elements " in third and " instead of [" in third
     assert '"result" before rank' in second
 
@@ -180,7 +180,7 @@ def test_a_loop_that_misses_its_value_is_the_harm_and_no_further_schedule_is_tri
     assert f"rank {found.rank} then never comes back (it waits in a loop for a value" in str(found)
     run = cl.simulate(polled, ranks=nranks, schedule=found.schedule)
     assert f"{IDLE:,} accesses have been made" in str(run.errors[found.rank]) == str(found.holds)
-    assert run.trace.events[found.step].line == found.event.line
+    assert run.trace.events[found.place].line == found.event.line
 
 
 def test_looks_in_a_loop_are_not_cut_short_where_the_value_comes():

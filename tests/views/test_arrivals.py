@@ -161,12 +161,48 @@ def ring(ctx):
 
 @pytest.mark.parametrize(
     ("program", "nranks"),
-    [(only_wait, 2), (only_wait, 5), (ring, 2), (ring, 3), (ring, 4), (ring, 5), (ring, 8), (only_wait, 16)],
+    [
+        *((only_wait, nranks) for nranks in (2, 5, 16, 64)),
+        *((ring, nranks) for nranks in (2, 3, 4, 5, 8, 20)),
+    ],
 )
 def test_labels_are_apart_and_inside(program, nranks, misplaced):
     view = views.arrivals(cl.simulate(program, ranks=nranks, schedule=1))
     for step in {view.last // 2, view.last}:
         assert misplaced(view.set(step=step).figure()) == []
+
+
+def all_but_the_last(ctx):
+    """A barrier in which nobody hears of the last rank."""
+    signals, others = ctx.signals("s", rows=1), [rank for rank in range(ctx.nranks) if rank != ctx.rank]
+    for rank in others if ctx.rank + 1 < ctx.nranks else ():
+        signals.notify(rank, 0)
+    for rank in others:
+        signals.wait(rank, 0, 1)
+
+
+@pytest.mark.parametrize(("nranks", "each"), [(17, 2), (64, 4)])
+def test_many_ranks_share_lanes_and_cells_and_that_is_said(nranks, each):
+    run = cl.simulate(all_but_the_last, ranks=nranks, schedule=2)
+    view = views.arrivals(run)
+    groups = [range(nranks)[at : at + each] for at in range(0, nranks, each)]
+    lines = [line for line in view.text().splitlines() if line.startswith("rank") and "waits for" not in line]
+    assert len(lines) == len(groups)
+    ended = [e for e in run.trace.events if e.kind == WAIT]
+    for owners, line in zip(groups, lines, strict=True):
+        cells = line.split("  0  ", 1)[1].split("  ")
+        cells = [cell.strip() for cell in cells if cell.strip()]
+        for writers, cell in zip(groups, cells, strict=True):
+            pairs = [(o, w) for o in owners for w in writers if o != w]
+            notified = sum(w + 1 < nranks for _, w in pairs)
+            past = sum((e.rank, e.peer) in pairs for e in ended)
+            stuck = sum(run.trace.waiting[o][0].peer == w for o, w in pairs if o in run.trace.waiting)
+            said = [f"{notified}"] + [f"{stuck} wait"] * (stuck > 0) + [f"{past} of {len(pairs)} past"] * (past > 0)
+            assert cell == (", ".join(said) if pairs else "-")
+    said = f"Aggregated: a lane stands for {each} ranks"
+    assert said in view.text() and any(said in label for label in labels(view))
+    shown = labels(view.set(step=view.last // 2))
+    assert f"ranks 0–{each - 1}" in shown and not any(label.endswith("…") for label in shown)
 
 
 def test_a_rank_that_notifies_itself_has_a_cell():
@@ -205,7 +241,7 @@ def test_a_trace_alone_will_do_and_real_ranks_too():
     [
         ((3,), TypeError, "run=3"),
         ((Trace(2),), ValueError, "no notification and no wait"),
-        ((cl.simulate(by_hand, 1, ranks=17),), ValueError, "17 ranks; 1 to 16"),
+        ((Trace(65),), ValueError, "65 ranks; 1 to 64"),
         ((cl.simulate(by_hand, 1, ranks=2), "hand", 5), ValueError, "0 to 4, not 5"),
         ((cl.simulate(by_hand, 1, ranks=2), "hand", True), ValueError, "0 to 4, not True"),
     ],

@@ -134,7 +134,7 @@ def test_the_witness_is_a_run_in_which_the_race_does_harm():
     replayed = cl.simulate(broken, X, ranks=3, schedule=view.witness.schedule)
     assert not all(np.array_equal(y, want) for y in replayed.results)
     assert view.states.events == replayed.trace.events
-    assert view.settings["step"] == view.states.step_of[view.witness.step]
+    assert view.settings["step"] == view.states.step_of[view.witness.place]
     assert "Here the race does harm." in view.caption() and str(view.witness).splitlines()[0] in view.text()
     assert f"schedule {view.witness.schedule}" in view.title()
     assert "does harm" not in view.step(-1).caption()
