@@ -201,7 +201,7 @@ def test_a_race_has_a_witness_that_replays(case):
     witness = explore.witness(program, xs, ranks=case.ranks)
     assert witness and witness.schedule is not None
     replay = cl.simulate(program, xs, ranks=case.ranks, schedule=witness.schedule)
-    event = replay.trace.events[witness.step]
+    event = replay.trace.events[witness.place]
     assert (event.kind, event.rank, event.line) == (
         witness.event.kind,
         witness.event.rank,
