@@ -243,7 +243,7 @@ def test_another_order_of_sums_is_no_fault_and_a_wrong_last_digit_is():
 
 def test_a_race_is_told_with_its_witness_and_its_mend_in_that_order():
     text = found_in("row reused")[0].text
-    order = ["race on window", "nothing orders the two", "a schedule in which it does harm: ", "    step ", "mend: "]
+    order = ["race on window", "nothing orders the two", "a schedule in which it does harm: ", "    event ", "mend: "]
     places = [text.index(words) for words in order]
     assert places == sorted(places) and "and so do 11 more pairs of ranks" in text
 
