@@ -1,5 +1,6 @@
 """A learner in JupyterLab: answers, stops a cell that hangs, restarts the kernel in the middle of a run."""
 
+import nbformat
 import pytest
 from marks import wait_for
 
@@ -42,6 +43,21 @@ def test_an_exercise_answered_wrongly_and_then_rightly(opened, expect, shots):
         expect(said).to_have_text(verdict.text)
         tab.page.screenshot(path=shots / f"answer-{number}.png")
     assert tab.errors == [] and tab.faults == []
+
+
+def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, expect):
+    name = course.write("saved.ipynb", ["from collectlab import views\nviews.payload_counter()"])
+    tab = opened(name)
+    tab.run_all()
+    said = tab.cells.first.locator(".widget-html p").first.text_content()
+    tab.menu("File", "Save Notebook")
+    wait_for(lambda: "widgets" in nbformat.read(course.folder / name, as_version=4).metadata, 10)
+    tab.menu("Kernel", "Shut Down Kernel")
+    tab.page.wait_for_selector("#jp-main-statusbar :text('No Kernel')")
+    again = opened(name)
+    expect(again.cells.first.locator(".widget-html p").first).to_have_text(said)
+    again.cells.first.locator(".widget-image").evaluate("image => image.decode()")
+    assert again.errors == []
 
 
 @pytest.fixture(scope="module")
