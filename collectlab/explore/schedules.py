@@ -21,6 +21,7 @@ from greenlet import GreenletExit
 from collectlab.fabric.simulated import Simulation, checked, delayed
 from collectlab.trace.events import BARRIER, LOAD, NOTIFY, STORE, WAIT
 from collectlab.trace.races import common
+from collectlab.words import program_named
 
 
 @dataclass
@@ -59,7 +60,7 @@ def every_schedule(program, *args, ranks, most=10_000, reduced=True):
     while True:
         if runs == most:
             raise RuntimeError(
-                f"every_schedule({program.__name__}, ranks={ranks}, most={most}): {most} runs do not suffice "
+                f"every_schedule({program_named(program)}, ranks={ranks}, most={most}): {most} runs do not suffice "
                 f"({len(found)} different outcomes so far); accepted: a smaller program, fewer ranks, a larger most"
             )
         steered = Steered(ranks, search.choose)

@@ -10,6 +10,7 @@ from collectlab.views.drawing import number_of
 from collectlab.views.live import MOST, Living, apart, heading, set_markup, table
 from collectlab.views.view import CHANGING, NotAccepted, alone
 from collectlab.views.words import is_whole
+from collectlab.words import program_named
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -140,7 +141,7 @@ class LaunchPanel(Living):
 
     def name(self):
         n, site, device = (self._settings[key] for key in ("ranks", "site", "device"))
-        of = f" for {getattr(self.program, '__name__', 'a program')}" if self.program else ""
+        of = f" for {program_named(self.program)}" if self.program else ""
         return f"launch panel{of}: {number_of(n, 'rank')}, site {site}, device {device}"
 
     def state(self):
@@ -193,10 +194,7 @@ class LaunchPanel(Living):
     def _make(self):
         import ipywidgets
 
-        self._inputs, rows = self._controls(ipywidgets)
-        for name, control in self._inputs.items():
-            control.observe(self._changed, "value")
-            control.collectlab_setting = name
+        rows = self._heard_controls(ipywidgets)
         self._caption, self._head, self._table = (ipywidgets.HTML() for _ in range(3))
         self._widget = ipywidgets.VBox([*rows, self._caption, self._head, self._table])
         self._glance = self.run and self.run.glance()
@@ -210,13 +208,7 @@ class LaunchPanel(Living):
     def _show_now(self):
         if self._widget is None:
             return
-        self._setting = True
-        try:
-            for name, control in self._inputs.items():
-                if control.value != self._settings[name]:
-                    control.value = self._settings[name]
-        finally:
-            self._setting = False
+        self._set_controls()
         for control in self._inputs.values():  # not the buttons: one that goes off under the keys loses the focus
             control.disabled = self._there()
         said = "<br>".join(map(html.escape, self.state().splitlines()))

@@ -154,10 +154,7 @@ class View:
             import traitlets
 
             self._drawing = Drawing(self.WIDTH)
-            self._inputs, rows = self._controls(ipywidgets)
-            for name, control in self._inputs.items():
-                control.observe(self._changed, "value")
-                control.collectlab_setting = name
+            rows = self._heard_controls(ipywidgets)
             self._image = ipywidgets.Image(
                 format="png", layout={"max_width": "100%", "min_width": f"{READABLE}px", "object_fit": "contain"}
             )
@@ -185,6 +182,14 @@ class View:
         self._buttons.append((button, act))
         return button
 
+    def _heard_controls(self, widgets):
+        """The rows of the widget's controls, each of which is heard from now on."""
+        self._inputs, rows = self._controls(widgets)
+        for name, control in self._inputs.items():
+            control.observe(self._changed, "value")
+            control.collectlab_setting = name
+        return rows
+
     @alone
     def _changed(self, change):
         if not self._setting:
@@ -205,6 +210,11 @@ class View:
         with self._image.hold_sync():  # in one message, else the page shows the picture twice
             self._image.value, self._image.tooltip = picture, caption
         self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
+        self._set_controls()
+        self._say()
+
+    def _set_controls(self):
+        """Have the controls say what the settings are."""
         self._setting = True
         try:
             for name, control in self._inputs.items():
@@ -212,7 +222,6 @@ class View:
                     control.value = self._settings[name]
         finally:
             self._setting = False
-        self._say()
 
     def _picture(self):
         """The picture that the settings ask for, as PNG: bytes."""

@@ -1,6 +1,7 @@
 """The argument of trace/races.py, and the search over all schedules, held against brute force on random programs."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,6 +182,8 @@ def test_a_bound_that_does_not_suffice_is_named():
 
     with pytest.raises(RuntimeError, match=r"every_schedule\(program, ranks=3, most=50\): 50 runs do not suffice"):
         every_schedule(program, ranks=3, most=50)
+    with pytest.raises(RuntimeError, match=r"every_schedule\(partial, ranks=3, most=50\): 50 runs"):  # has no name
+        every_schedule(partial(program), ranks=3, most=50)
 
 
 def test_what_cannot_be_run_is_refused_by_name():

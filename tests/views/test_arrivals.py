@@ -1,6 +1,7 @@
 """The arrival rows of a run: counted once more from its events, in words, as a picture, and when ranks are stuck."""
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -60,8 +61,11 @@ def test_every_state_counts_what_the_events_say(kernel, schedule):
     assert view.waiting() == {}
 
 
-def test_a_long_run_is_counted_from_where_counts_were_kept():
+@pytest.mark.parametrize("most_kept", [64, 2])  # the second: counts are kept after every 540 steps
+def test_a_long_run_is_counted_from_where_counts_were_kept(most_kept, monkeypatch):
+    monkeypatch.setattr(sys.modules["collectlab.views.arrivals"], "MOST_KEPT", most_kept)
     view = views.arrivals(cl.simulate(by_hand, 90, ranks=3))
+    assert len(view._kept) <= max(most_kept, view.last // EVERY) + 2
     assert view.last == 90 * 12 > 4 * EVERY
     for state in (view.last, 0, EVERY, EVERY - 1, EVERY + 1, 3 * EVERY, 777, *range(2 * EVERY, 3 * EVERY + 9), 5):
         view.set(step=state)
