@@ -50,8 +50,9 @@ def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, ex
     tab = opened(name)
     tab.run_all()
     said = tab.cells.first.locator(".widget-html p").first.text_content()
-    tab.menu("File", "Save Notebook")
-    wait_for(lambda: "widgets" in nbformat.read(course.folder / name, as_version=4).metadata, 10)
+    with tab.page.expect_response(lambda answer: answer.request.method == "PUT" and name in answer.url):
+        tab.menu("File", "Save Notebook")
+    assert "widgets" in nbformat.read(course.folder / name, as_version=4).metadata
     tab.menu("Kernel", "Shut Down Kernel")
     tab.page.wait_for_selector("#jp-main-statusbar :text('No Kernel')")
     again = opened(name)
