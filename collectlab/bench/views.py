@@ -250,22 +250,26 @@ def _notebook(sources):
 # Sets `seen` to a promise: the milliseconds from the last of so many presses until the browser has painted the last
 # of as many new pictures
 _WATCH = """async (cell, presses) => {
-    const image = () => cell.querySelector("img.widget-image");
-    const mark = () => image()?.setAttribute("elementtiming", "view");
-    mark();
+    let image, source, number = -1;
+    // each new picture is numbered, so that the browser's account says which one was painted
+    const look = () => {
+        const found = cell.querySelector("img.widget-image");
+        if (!found || found == image && found.src == source) return;
+        [image, source] = [found, found.src];
+        image.setAttribute("elementtiming", ++number);
+    };
+    look();
     for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);  // what is there is painted
     window.seen = new Promise((done, fail) => {
-        const times = [], sources = [image()?.src], late = "no new picture within a minute";
+        const times = [], late = "no new picture within a minute";
         const over = setTimeout(() => fail(new Error(late)), 60000);
         const press = event => { times.push(event.timeStamp) };
         for (const kind of ["click", "keydown"]) addEventListener(kind, press, {capture: true});
-        const made = new MutationObserver(() => {
-            mark();
-            if (image() && image().src != sources.at(-1)) sources.push(image().src);
-        });
+        const made = new MutationObserver(look);
         made.observe(cell, {childList: true, subtree: true, attributeFilter: ["src"]});
         const painted = new PerformanceObserver(list => {
-            const entry = list.getEntries().find(entry => sources.indexOf(entry.url) == presses);
+            const asked = entry => entry.identifier == presses && entry.loadTime > times[presses - 1];
+            const entry = list.getEntries().find(asked);
             if (!entry) return;
             clearTimeout(over);
             made.disconnect();

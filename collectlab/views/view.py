@@ -21,6 +21,7 @@ AHEAD = 0.02, 0.12
 KEPT = len(AHEAD) + 3  # finished pictures: also the one that is shown, and the two before it
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
+_DATA = b"data:image/png;base64,"
 _SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
 # what is too wide can be scrolled, also with the keys
 _WORDS = "<pre tabindex='0' style='overflow-x: auto'>{}</pre>"
@@ -99,7 +100,7 @@ class View:
             widget = self.widget()
         except ImportError:  # without ipywidgets the picture is shown
             widget = None
-        shown = None if self._image is None or self.SHOWS_MORE else self._image.value
+        shown = None if self._image is None or self.SHOWS_MORE else self._png
         bundle["image/png"] = base64.b64encode(shown or self.png()).decode("ascii")
         if widget is None:
             return bundle
@@ -142,7 +143,8 @@ class View:
 
     def _bare(self):
         """The attributes of a view without a widget: a dict."""
-        return {"_widget": None, "_image": None, "_drawing": None, "_inputs": {}, "_buttons": [], "_setting": False}
+        parts = dict.fromkeys(("_widget", "_image", "_png", "_drawing"))
+        return parts | {"_inputs": {}, "_buttons": [], "_setting": False}
 
     # The widget
 
@@ -156,8 +158,12 @@ class View:
             self._drawing = Drawing(self.WIDTH)
             rows = self._heard_controls(ipywidgets)
             self._image = ipywidgets.Image(
-                format="png", layout={"max_width": "100%", "min_width": f"{READABLE}px", "object_fit": "contain"}
-            )
+                format="url",
+                layout={
+                    "max_width": "100%", "min_width": f"{READABLE}px", "object_fit": "contain",
+                    "align_self": "flex-start",  # in its own size: to be stretched blurs it, and takes time
+                },
+            )  # fmt: skip
             # ipywidgets shows no tooltip, and so gives an image no name, where there is no description
             self._image.add_traits(description=traitlets.Unicode("").tag(sync=True))
             self._caption = ipywidgets.HTML()
@@ -206,9 +212,10 @@ class View:
 
     def _show(self):
         """Bring picture, controls and words in line with the settings; the picture, which takes longest, first."""
-        picture, caption = self._picture(), self.caption()
+        self._png, caption = self._picture(), self.caption()
         with self._image.hold_sync():  # in one message, else the page shows the picture twice
-            self._image.value, self._image.tooltip = picture, caption
+            # a page fetches what is not in the address itself from another process, and shows it a frame later
+            self._image.value, self._image.tooltip = _DATA + base64.b64encode(self._png), caption
         self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
         self._set_controls()
         self._say()

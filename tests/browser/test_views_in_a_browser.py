@@ -50,9 +50,6 @@ EVERY_VIEW = pytest.mark.parametrize("name", SOURCES)
 EVERY_STEPPED_VIEW = pytest.mark.parametrize("name", STEPPED)
 
 
-BYTES = "async image => [...new Uint8Array(await (await fetch(image.src)).arrayBuffer())]"
-
-
 class Shown:
     """A view on the page, beside the same view in this process, to which the test does the same."""
 
@@ -75,7 +72,7 @@ class Shown:
         self.image.evaluate("image => image.decode()")
         fresh = self.view.alike()
         fresh.widget()
-        assert bytes(self.image.evaluate(BYTES)) == fresh._image.value
+        assert self.image.get_attribute("src") == bytes(fresh._image.value).decode()
         fresh.close()
 
 
@@ -137,13 +134,13 @@ def test_caption_and_picture(shown, expect, name):
 @EVERY_STEPPED_VIEW
 def test_stepping_with_the_mouse(shown, expect, name):
     it = shown(name)
-    pictures = {it.image.get_attribute("src")}
+    pictures = [it.image.get_attribute("src")]
     for label, n in (("Step", 1), ("Step", 1), ("Back", -1)):
         it.button(label).click()
         it.view.step(n)
         it.agrees(expect)
-        pictures.add(it.image.get_attribute("src"))
-    assert len(pictures) == 4
+        pictures.append(it.image.get_attribute("src"))
+    assert len(set(pictures)) == 3 and pictures[1] == pictures[3]
     it.button("Reset").click()
     it.view.set(step=0)
     it.agrees(expect)

@@ -1,5 +1,7 @@
 """How a picture is read here: where each label lies, and whether two of them touch or one leaves the picture."""
 
+import base64
+
 import ipywidgets
 import pytest
 from matplotlib.text import Text
@@ -57,10 +59,12 @@ def markup(control):
 
 @pytest.fixture
 def picture():
-    """The one picture that a widget shows: bytes."""
+    """The one picture that a widget shows, as PNG: bytes."""
 
     def find(widget):
         (image,) = (w for w in parts(widget) if isinstance(w, ipywidgets.Image))
-        return image.value
+        kind, _, encoded = bytes(image.value).partition(b",")
+        assert kind == b"data:image/png;base64"
+        return base64.b64decode(encoded, validate=True)
 
     return find

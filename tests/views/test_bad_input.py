@@ -162,7 +162,7 @@ def whole(view, misplaced, markup):
     wrong += misplaced(figure)
     texts = [t for t in figure.findobj(Text) if "$" in t.get_text()]
     wrong += [f"{t.get_text()!r} is set as mathematics" for t in texts if t.get_parse_math()]
-    if not bytes(view._image.value).startswith(b"\x89PNG"):
+    if not view._png.startswith(b"\x89PNG"):
         wrong.append("no picture")
     view._words_button.value = True
     if "<script" in markup(widget):
