@@ -111,6 +111,11 @@ class Notebook:
         for entry in entries:
             self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{re.escape(entry)}$")).click()
 
+    def save(self):
+        """Save it, and wait until the server has it."""
+        with self.page.expect_response(lambda said: said.request.method == "PUT" and self.name in said.url):
+            self.menu("File", "Save Notebook")
+
     def run_all(self, seconds=120):
         """Run all cells, and wait until none is left to be run."""
         self.menu("Run", "Run All Cells")

@@ -2,8 +2,8 @@
 
 On screen means in a Chromium, in JupyterLab as ./launch/lab starts it: from the press of a button, as the browser
 dates it, until it has painted the new picture, by its own account (Element Timing). The peer there is a button that
-shows one of two finished pictures of that size: what JupyterLab takes where nothing is drawn. Where no browser can be
-driven, those rows are missing, and the cases of the others say so.
+shows one of two finished pictures of that size in a plain ipywidgets.Image: what JupyterLab takes where nothing is
+drawn. Where no browser can be driven, those rows are missing, and the cases of the others say so.
 
 A step on screen is a press of Step, or at the last state of Reset, by somebody who has looked at the picture before
 for a quarter of a second, with the pointer on the button; in that time the view draws the next ones ahead. The second
@@ -315,6 +315,14 @@ def _on_screen():
         opened = _opened(tab, tab.cells.nth(playing + 2))
         yield Row(f"open kernel player of {EVENTS:,} events, on screen", opened / 1e3, "s", "< 1.0")
         tab.close()
+        every = Path(folder, "every.ipynb")
+        nbformat.write(_notebook(_cell(name, min(GOALS)) for name in VIEWS), every)
+        tab = browser.Notebook(chromium, served, every.name)
+        tab.run_all()
+        tab.save()
+        tab.close()
+        n, size = min(GOALS), every.stat().st_size / 2**20
+        yield Row(f"every view, {n} x {n}, saved by JupyterLab with the state of the widgets", size, "MiB", "< 1.0")
 
 
 def _jupyterlab(folder):

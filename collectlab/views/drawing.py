@@ -140,7 +140,7 @@ class Drawing(Shapes):
         file, size = io.BytesIO(), (self.width, self.height)
         picture = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
         picture = picture.quantize(palette=_palette(self._pairs()), dither=Image.Dither.NONE)
-        picture.save(file, "png", compress_level=3)
+        picture.save(file, "png", compress_level=6)
         return file.getvalue()
 
     def _pixels(self):

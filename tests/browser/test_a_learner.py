@@ -50,8 +50,7 @@ def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, ex
     tab = opened(name)
     tab.run_all()
     said = tab.cells.first.locator(".widget-html p").first.text_content()
-    with tab.page.expect_response(lambda answer: answer.request.method == "PUT" and name in answer.url):
-        tab.menu("File", "Save Notebook")
+    tab.save()
     assert "widgets" in nbformat.read(course.folder / name, as_version=4).metadata
     tab.menu("Kernel", "Shut Down Kernel")
     tab.page.wait_for_selector("#jp-main-statusbar :text('No Kernel')")

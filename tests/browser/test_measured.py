@@ -17,6 +17,6 @@ def test_the_rows_on_screen(monkeypatch):
     stepped = [f"step of {name}, 2 x 2, on screen" for name in views.VIEWS if name not in views._OTHER]
     twice = [f"{case}, second of a double click" for case in stepped]
     assert {case for case in rows if case.startswith("step")} == {*stepped, *twice}
-    assert len(rows) == len(stepped) + len(twice) + 2
+    assert len(rows) == len(stepped) + len(twice) + 3
     for row in rows.values():
         assert row.ours > 0 and row.to_dict()["met"] in (True, False)
