@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from clean_kernel import EachNotebook
 
 _WITH_DAEMONS = f"/usr/sbin:/sbin:{os.environ['PATH']}"
 
@@ -150,6 +151,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", f"needs(name, ...): what the machine must have: {', '.join(NEEDS)}")
     config.stash[LEFT_OUT] = {}
+    config.pluginmanager.register(EachNotebook())
 
 
 def pytest_collection_modifyitems(items):

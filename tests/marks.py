@@ -11,20 +11,28 @@ class Mark:
         self.value = value
         self._mark = f"COLLECTLAB_TEST={value}\0".encode()
 
+    def on(self, pid):
+        """Whether the process of that number carries the mark; one that has ended has no environment."""
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                return self._mark in f.read() + b"\0"
+        except OSError:
+            return False
+
     def alive(self):
         """{pid: command line} of live processes with the mark, without this one."""
         found = {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
+            if int(pid) == os.getpid() or not self.on(pid):
+                continue
             try:
-                with open(f"/proc/{pid}/environ", "rb") as f:
-                    marked = self._mark in f.read() + b"\0"
                 with open(f"/proc/{pid}/stat") as f:
                     dead = f.read().rpartition(")")[2].split()[0] in "ZX"
                 with open(f"/proc/{pid}/cmdline") as f:
                     command = f.read().replace("\0", " ")
             except OSError:
                 continue
-            if marked and not dead and int(pid) != os.getpid():
+            if not dead:
                 found[int(pid)] = command
         return found
 

@@ -1,135 +1,69 @@
-"""Every notebook runs from a clean kernel, and leaves its run directories behind and nothing else."""
+"""What a notebook leaves behind is seen. That no notebook of the course does is tested as nbval runs them."""
 
 import os
 import secrets
-import select
-import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
-import matplotlib
 import nbformat
-import pytest
-from nbclient import NotebookClient
+from clean_kernel import SharedMemory
+from marks import Mark
 
-PATHS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-MARK = "NOTEBOOK_UNDER_TEST"
-PATIENCE = 5  # seconds that the last process has to end after the kernel did
+CONFTEST = """import clean_kernel
+
+clean_kernel.PATIENCE = 0.2
+
+def pytest_configure(config):
+    config.pluginmanager.register(clean_kernel.EachNotebook())"""
+LEAVES = """import os, subprocess, tempfile
+from pathlib import Path
+
+Path("beside").touch()
+Path.home().joinpath("kept").touch()
+Path(tempfile.gettempdir(), "scratch").touch()
+Path(os.environ["COLLECTLAB_RUNS"], "half").mkdir()
+left = subprocess.Popen(["cat", "gate"], start_new_session=True, stdout=subprocess.DEVNULL)"""
 
 
-def carries(pid, mark):
-    """Whether the environment of `pid` holds the mark; a process that has ended has no environment."""
+def nbval(folder, source):
+    """What pytest says of a notebook with this one cell, under the plugin."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)]), folder / "book.ipynb")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    how = {"capture_output": True, "text": True, "cwd": folder}
+    return subprocess.run([*command, "book.ipynb"], env=environment, **how).stdout
+
+
+def test_what_is_left_behind_is_named(tmp_path):
+    os.mkfifo(tmp_path / "gate")
     try:
-        return f"{MARK}={mark}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-    except OSError:
-        return False
-
-
-def marked(mark):
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and carries(name, mark)]
-
-
-def still_there(mark):
-    """The marked processes that have not ended by themselves within PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    for pid in marked(mark):
-        try:
-            process = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            select.select([process], [], [], max(0, end - time.monotonic()))
-        finally:
-            os.close(process)
-    return marked(mark)
-
-
-class SharedMemory(threading.Thread):
-    """Looks every tenth of a second which names in /dev/shm the marked processes have mapped."""
-
-    def __init__(self, mark):
-        super().__init__(daemon=True)
-        self.mark, self.names, self.over, self.others = mark, set(), threading.Event(), set()
-
-    def run(self):
-        while not self.over.wait(0.1):
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                if pid not in self.others:
-                    self.look(pid)
-
-    def look(self, pid):
-        if not carries(pid, self.mark):
-            self.others.add(pid)  # a process has its environment from birth
-            return
-        try:
-            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        except OSError:
-            return
-        found = (line[line.index("/dev/shm/") :] for line in lines if "/dev/shm/" in line)
-        self.names |= {name.removesuffix(" (deleted)") for name in found}
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.join()
-
-    def left(self):
-        return {name for name in self.names if os.path.exists(name)}
-
-
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_leaves_nothing_but_its_runs(path, tmp_path):
-    course, runs, temporary, home = (tmp_path / name for name in ("course", "runs", "tmp", "home"))
-    for folder in (course, runs, temporary, home):
-        folder.mkdir()
-    shutil.copy(path, course)
-    mark = secrets.token_hex(8)
-    environment = {**os.environ, MARK: mark, "COLLECTLAB_RUNS": str(runs)}
-    environment |= {"TMPDIR": str(temporary), "HOME": str(home)}
-    # what IPython and Matplotlib keep for any notebook
-    environment |= {"IPYTHONDIR": str(tmp_path / "ipython"), "MPLCONFIGDIR": matplotlib.get_cachedir()}
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(course)}})
-    with SharedMemory(mark) as memory:
-        client.execute(env=environment)
-    assert still_there(mark) == []
-    assert memory.names, "no rank was seen at work"
-    assert memory.left() == set()
-    assert [*temporary.iterdir(), *home.iterdir()] == []
-    assert [file.name for file in course.iterdir()] == [path.name]
-    assert list(runs.iterdir()) and all((run / "status.json").is_file() for run in runs.iterdir())
-
-
-def test_a_process_left_behind_would_be_seen(monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 0.2)
-    mark = secrets.token_hex(8)
-    left = subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: mark})
-    try:
-        assert still_there(mark) == [left.pid]
+        said = nbval(tmp_path, LEAVES)
     finally:
-        left.communicate()
-    assert still_there(mark) == []
+        os.close(os.open(tmp_path / "gate", os.O_RDWR))  # ends the cat
+    left = {"processes": ["cat gate "], "beside the notebook": ["beside"], "TMPDIR": ["scratch"], "HOME": ["kept"]}
+    assert "1 passed, 1 error" in said and f"book.ipynb leaves behind: {left | {'runs': ['half']}}" in said
 
 
-def test_shared_memory_left_behind_would_be_seen():
-    mark, name = secrets.token_hex(8), f"/dev/shm/{secrets.token_hex(8)}"
+def test_that_no_rank_was_at_work_is_named(tmp_path):
+    said = nbval(tmp_path, "2 + 2")
+    assert "1 passed, 1 error" in said and "no rank of book.ipynb was seen at work" in said
+
+
+def test_shared_memory_left_behind_is_seen():
+    mark, name = Mark(secrets.token_hex(8)), f"/dev/shm/{secrets.token_hex(8)}"
     code = f"import mmap; f = open({name!r}, 'w+b'); f.truncate(1); m = mmap.mmap(f.fileno(), 1)"
     code += "; print(flush=True); input()"
-    left = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, MARK: mark}
-    )
+    environment = os.environ | {"COLLECTLAB_TEST": mark.value}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    left = subprocess.Popen([sys.executable, "-c", code], **pipes, env=environment)
     try:
         left.stdout.readline()
         memory = SharedMemory(mark)
         memory.look(left.pid)
         left.communicate(b"\n")
-        assert memory.left() == {name}
+        assert memory.existing() == [name]
     finally:
         left.kill()
         left.wait()
