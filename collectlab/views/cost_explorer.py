@@ -27,7 +27,7 @@ ITEMSIZE = 4  # of float32
 MODEL = "Model: (steps + messages) x latency + bytes / bandwidth, by the card of the slowest rank."
 NOT = "Left out: links that ranks share, waiting for a rank that is late itself, adding, copying, overlap."
 
-_MARGIN, _TOP, _ROW, _CHART, _WORST = 28, 104, 27, 190, 4.0
+_MARGIN, _TOP, _ROW, _CHART, _WORST, _BARS = 28, 104, 27, 190, 4.0, 660
 _COLUMNS = {"steps": 236, "messages": 310, "bytes": 430, "time": 530, "of the fastest": 640}
 _SIZES = 6, 30  # the chart's first and last size, as powers of two
 _DASHES = ((1, 0), (6, 3), (2, 2), (10, 2), (3, 6))  # of the lines: boxes drawn, boxes left out
@@ -177,6 +177,7 @@ class CostExplorer(View):
         drawing.label(_MARGIN, 50, fitting([self._about()], room, 10), 10, colour=palette.QUIET)
         for name, x in _COLUMNS.items():
             drawing.label(_MARGIN + x, _TOP - 16, name, 9, colour=palette.QUIET, align="right")
+        drawing.label(_MARGIN + _BARS, _TOP - 16, "hatched: latency; plain: bytes", 9, colour=palette.QUIET)
         longest = rows[-1].seconds or 1
         for number, row in enumerate(rows):
             self._row(drawing, row, rows[0], longest, _TOP + number * _ROW)
@@ -195,7 +196,7 @@ class CostExplorer(View):
         for x, cell in zip(_COLUMNS.values(), self._cells(row, fastest), strict=True):
             words = [cell, size_of(row.card.nbytes)] if x == _COLUMNS["bytes"] else [cell]
             drawing.label(_MARGIN + x, middle, fitting(words, 112, 10, weight), 10, weight, align="right")
-        left = _MARGIN + 660
+        left = _MARGIN + _BARS
         scale = (self.WIDTH - _MARGIN - left) / longest
         latency = (row.card.steps + row.card.messages) * self._settings["latency_us"] / 1e6
         drawing.box(left, y + 1, latency * scale, _ROW - 9, palette.PAPER, palette.INK, 0.8, hatch="////")

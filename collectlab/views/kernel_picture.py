@@ -361,7 +361,7 @@ class KernelPicture:
         races = self.states.races
         found = "not looked for" if races is None else f"{len(races)}" if races else "none"
         proved = "in every order" if races == [] and self.view.status == "done" else ""
-        where = f"first: step {self.states.race_step}" if races else proved
+        where = f"first ends at step {self.states.race_step}" if races else proved
         boxes.append(("races", [found], where, bool(races)))
         waiting, over = len(self.states.waiting(self.step)), self.step == self.view.last
         said, bad = [self.view.status or "a trace"] if over else ["goes on"], over and self.view.status == "failed"

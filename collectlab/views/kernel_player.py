@@ -347,7 +347,7 @@ class KernelPlayer(SteppedView):
         sums = self.by_groups(self.states.moved(self._step)).T.tolist()
         rows = [[f"from {head(source)}", *map(spell, row)] for source, row in zip(self.groups, sums, strict=True)]
         cards = self.states.measured(self._step)
-        rows.append(["moved", *(spell(sum(cards[r].nbytes for r in group)) for group in self.groups)])
+        rows.append(["moved by", *(spell(sum(cards[r].nbytes for r in group)) for group in self.groups)])
         if self.cards:
             rows.append(["card", *(spell(sum(self.cards[r].nbytes for r in group)) for group in self.groups)])
         return rows

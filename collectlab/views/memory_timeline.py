@@ -197,8 +197,9 @@ class MemoryTimeline(SteppedView):
         if first != stop:
             return
         words = phase.name.split()
-        half = -(-len(words) // 2)
-        lines = [phase.name] if width_of(phase.name, 8) <= wide else [" ".join(words[:half]), " ".join(words[half:])]
+        halves = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words) + 1)]
+        narrowest = min(halves, key=lambda lines: max(width_of(line, 8) for line in lines), default=("", ""))
+        lines = [phase.name] if width_of(phase.name, 8) <= wide else narrowest
         for line, word in enumerate(lines):
             drawing.label(x, y + 30 + 14 * line, fitting([word], wide, 8), 8, align="center")
 

@@ -4,7 +4,8 @@ import math
 import re
 from reprlib import repr
 
-from collectlab.views.modular_picture import NOT, RULE, ModularPicture
+from collectlab.views.drawing import number_of
+from collectlab.views.modular_picture import NOT, RULE, ModularPicture, plus
 from collectlab.views.view import NotAccepted, SteppedView
 from collectlab.views.words import is_whole, table
 
@@ -92,10 +93,10 @@ class ModularLab(SteppedView):
         now = self._settings
         x, a, m = self.orbit[-1], now["a"], now["m"]
         if not now["step"]:
-            return f"x -> (x + {a}) mod {m}. State 0: x = 0, and rank 0 holds its own chunk only."
+            return f"x -> (x {plus(a)}) mod {m}. State 0: x = 0, and rank 0 holds its own chunk only."
         before = self.orbit[-2]
         found = f" Back at 0: the period is {self.period}." if now["step"] == self.period else ""
-        return f"Step {now['step']}: ({before} + {a}) mod {m} = {x}.{found}"
+        return f"Step {now['step']}: ({before} {plus(a)}) mod {m} = {x}.{found}"
 
     def said_of_predictions(self):
         """What has become of the predictions: a list of sentences."""
@@ -114,9 +115,13 @@ class ModularLab(SteppedView):
         before, x = (of - 1) * a % m, of * a % m
         if guess == x:
             return f"You predicted residue {guess} after step {of}: right."
-        why = f"{before} + {a} is {before + a}, and mod {m} takes the multiples of {m} off"
+        why = f"{before} {plus(a)} is {before + a}"
+        if x != before + a:
+            why += f", and mod {m} takes the multiples of {m} off"
+        if not 0 <= guess < m:
+            why = f"mod {m} leaves 0 to {m - 1}" if m > 1 else "mod 1 leaves 0"
         if guess == before + a:
-            why = f"that is {before} + {a}; mod {m} is still to be taken"
+            why = f"that is {before} {plus(a)}; mod {m} is still to be taken"
         elif guess == before:
             why = f"that is where the step began; it adds {a}"
         return f"You predicted residue {guess} after step {of}: it is {x}; {why}."
@@ -138,16 +143,15 @@ class ModularLab(SteppedView):
         """Which of the two results is right by now, and why: a list of two sentences."""
         m, there = self._settings["m"], len(self.arrived)
         missing = m - there
-        lacks = f", {missing} missing" if missing else ""
-        never = f"{self._never()}." if missing and self._settings["step"] >= self.period else ""
-        wrong = self.wrong
-        placed = f"Placed by rank: {there} of {m} chunks, each in its own slot{lacks}; {never}" if never else ""
-        placed = placed or f"Placed by rank: {there} of {m} chunks, each in its own slot{lacks}."
+        lacks, wrong = f", {missing} missing" * bool(missing), self.wrong
+        never = missing and self._settings["step"] >= self.period
+        why = f"{lacks}; {self._never()}" if never else f", each in its own slot{lacks}"
+        placed = f"Placed by rank: {there} of {m} chunks{why}."
         if wrong:
             slot = wrong[0]
             first = f"slot {slot} holds rank {self.appended[slot]}'s and should hold rank {slot}'s"
             return [placed, f"Appended: {len(wrong)} of {there} chunks in a wrong slot; {first}."]
-        lucky = " The arrival order is the rank order: that is luck, and no rule." if m > 2 and there > 2 else ""
+        lucky = " They came in rank order: luck, no rule." if m > 2 and there > 2 else ""
         return [placed, f"Appended: no chunk in a wrong slot so far{lacks}.{lucky}"]
 
     @property
@@ -169,7 +173,7 @@ class ModularLab(SteppedView):
         rows.append(["", *("x" if slot in self.wrong else "" for slot in range(now["m"]))])
         return "\n".join(
             [
-                f"modular lab: x -> (x + {now['a']}) mod {now['m']}, {now['m']} places",
+                f"modular lab: x -> (x {plus(now['a'])}) mod {now['m']}, {number_of(now['m'], 'place')}",
                 self.caption(),
                 *self.said_of_predictions(),
                 f"orbit so far: {', '.join(map(str, self.orbit))}",

@@ -9,7 +9,7 @@ from collectlab.views.drawing import fitting, number_of
 NOT = "The orbit reduces nothing and gathers nothing: it only visits numbers in an order."
 RULE = "An all-gather places a chunk by the rank that it comes from. When it arrives does not matter."
 WORDS = 16  # places whose chunks are named in full
-_MARGIN, _RING, _TOP, _ROOM = 28, 404, 84, 372  # pixels: the ring, and the all-gather to its right
+_MARGIN, _RING, _TOP, _ROOM = 28, 404, 96, 372  # pixels: the ring, and the all-gather to its right
 
 
 class ModularPicture:
@@ -23,11 +23,12 @@ class ModularPicture:
         drawing, view = self.drawing, self.view
         now, room = view.settings, drawing.width - 2 * _MARGIN
         drawing.begin(_TOP + _ROOM + 74)
-        title = f"x → (x + {now['a']}) mod {now['m']}"
+        title = f"x → (x {plus(now['a'])}) mod {now['m']}"
         found = f"period {view.period}" if now["step"] >= view.period else "period not found yet"
         drawing.label(_MARGIN, 26, f"{title}    {found}", 14, "bold")
         drawing.label(_MARGIN, 50, fitting([view.caption()], room, 10), 10)
-        drawing.label(_MARGIN, 70, fitting(["  ".join(view.said_of_predictions())], room, 10, "bold"), 10, "bold")
+        for line, said in enumerate(view.said_of_predictions()):
+            drawing.label(_MARGIN, 70 + 18 * line, fitting([said], room, 10, "bold"), 10, "bold")
         self._ring(_MARGIN + _RING / 2 - 14, _TOP + _ROOM / 2)
         self._gather(_MARGIN + _RING, _TOP + 14, room - _RING)
         for line, (note, weight) in enumerate(((NOT, "bold"), (RULE, "normal"))):
@@ -83,8 +84,7 @@ class ModularPicture:
             drawing.label(x, top, name, 10, "bold")
             ink, weight = (palette.WRONG, "bold") if bad else (palette.INK, "normal")
             verdict = view.verdict()[at].partition(": ")[2]
-            said = fitting([verdict, verdict.partition("; ")[0]], room, 8, weight)
-            drawing.label(x, top + 18, said, 8, weight, ink)
+            drawing.label(x, top + 18, fitting([verdict], room, 8, weight), 8, weight, ink)
             for slot, rank in enumerate(slots):
                 row, column = divmod(slot, per_line)
                 self._slot(slot, rank, x + column * wide, top + 30 + row * tall, wide - 3, tall - 4)
@@ -109,6 +109,11 @@ class ModularPicture:
         drawing.label(x + w / 2, y + (h - band) / 2 - 7 * both, name, 8, "bold", align="center")
         if both:
             drawing.label(x + w / 2, y + (h - band) / 2 + 7, fitting([f"slot {slot}"], w - 4, 7), 7, align="center")
+
+
+def plus(a):
+    """What a step adds, with its sign: "+ 3", or "- 3"."""
+    return f"{'-' if a < 0 else '+'} {abs(a)}"
 
 
 def _shorten(one, other, by):

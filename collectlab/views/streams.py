@@ -1,6 +1,6 @@
 """A plan as a picture: what each stream of a rank was given, how long each collective may go on, and the hazards."""
 
-from collectlab.overlap.plan import COMPUTE, Operation, Wait
+from collectlab.overlap.plan import COMPUTE, END, Operation, Wait
 from collectlab.overlap.runs import Overlapped
 from collectlab.views import palette
 from collectlab.views.drawing import fitting, width_of
@@ -14,8 +14,8 @@ NOTE = (
 )
 _SHORT = "Steps come in the order in which the plan gives them. How long each takes is not drawn."
 _LEGEND = (
-    "box with a hatch: a collective, under way somewhere in it; vertical line: an event that is waited for; thick "
-    "dashed frame: a hazard"
+    "box with a hatch: a collective, under way somewhere in it; vertical line: one lane waits there for the other; "
+    "thick dashed frame: a hazard"
 )
 
 _MARGIN, _LEFT, _LANE, _TOP = 14, 150, 46, 76  # pixels
@@ -180,9 +180,9 @@ class Streams(View):
         """The lines between a collective and the compute stream."""
         top = _TOP + _LANE - 10
         if operation.after or not self._run.in_order:
-            drawing.box(start + 4, top, 1, y - top + 2, palette.INK, palette.INK, 1.0)
+            drawing.box(start + 4, top, 1, y - top + 2, palette.INK, palette.INK, 1.0, layer=4)
         if waited:
-            drawing.box(stop - 4, top, 1, y - top + 2, palette.INK, palette.INK, 1.0)
+            drawing.box(stop - 4, top, 1, y - top + 2, palette.INK, palette.INK, 1.0, layer=4)
 
     def _box(self, drawing, operation, number, row, x, y, w, numbers):
         h = _LANE - 12
@@ -196,9 +196,12 @@ class Streams(View):
         marks = "".join(f" !{n}" for n in numbers or ())
         words = f"{number} {name}{marks}"
         reads, writes = (", ".join(map(str, parts)) for parts in (operation.reads, operation.writes))
-        read, written = f"reads {reads}" * bool(reads), f"writes {writes}" * bool(writes)
-        lines = [", ".join(filter(None, (read, written))), written or read, ""]
+        read, wrote = f"reads {reads}" * bool(reads), f"writes {writes}" * bool(writes)
+        lines = [", ".join(filter(None, (read, wrote))), wrote or read, ""]
         if width_of(words, 8, "bold") > w - 8:
-            words, lines = f"{number}{marks}", [name]
-        drawing.label(x + 5, y + 9, fitting([words, f"{number}"], w - 6, 8, "bold"), 8, "bold")
-        drawing.label(x + 5, y + 21, fitting(lines, w - 6, 8), 8)
+            words, lines = f"{number}{marks}", [name, "the end"] if name == END else [name]
+        written = (fitting([words, f"{number}"], w - 5, 8, "bold"), "bold"), (fitting(lines, w - 5, 8), "normal")
+        for line, (words, weight) in enumerate(written):
+            plate = x + 3, y + 3 + 12 * line, width_of(words, 8, weight) + 1, 12
+            drawing.box(*plate, palette.tint(row), layer=4.5)  # a line to a lane below does not strike words out
+            drawing.label(x + 4, y + 9 + 12 * line, words, 8, weight)

@@ -63,6 +63,17 @@ def test_the_picture_and_the_widget():
     assert {"compute", "request 2", "!1"} <= labels(view)
 
 
+def test_names_are_not_cut_and_a_line_is_drawn_over_the_lanes_that_it_crosses():
+    layers = Layers(width=8, depth=4)
+    rows = [cl.per_rank(np.split(array, 2)) for array in layers.samples(12, seed=1)]
+    view = views.streams(overlap.simulate(train, layers, *rows, 0.01, 1, 2, True, ranks=2))
+    assert {"all_gather", "the end", 'writes "weights"[128:256]'} <= labels(view)
+    assert not any("…" in label for label in labels(view))
+    ups = [(patch.get_path().get_extents(), patch.get_zorder()) for patch in view.figure().artists]
+    boxes = max(layer for extent, layer in ups if layer < 3)
+    assert any(extent.height > 140 and layer > boxes for extent, layer in ups)  # from compute to request 4
+
+
 def test_a_long_plan_is_drawn_in_part_and_said_in_full():
     layers = Layers(width=2, depth=4)
     run = overlap.simulate(train, layers, *layers.samples(2, 1), 0.1, 3, ranks=1, in_order=True)

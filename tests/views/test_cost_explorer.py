@@ -84,7 +84,7 @@ def test_labels_are_apart_and_inside(nranks, nbytes, latency, bandwidth, misplac
     view = views.cost_explorer(nranks, nbytes, latency, bandwidth)
     assert misplaced(view.figure()) == []
     drawn = labels(view)
-    assert set(COSTS) <= set(drawn) and MODEL in drawn and NOT in drawn
+    assert {*COSTS, MODEL, NOT, "hatched: latency; plain: bytes"} <= set(drawn)
 
 
 def test_it_says_what_the_model_is_and_what_it_leaves_out():

@@ -117,6 +117,11 @@ def test_what_a_bar_holds_is_written_inside_it():
     assert all(any(low < box.x0 and box.x1 < high for low, high in bars if high - low < 200) for box in found)
 
 
+def test_the_name_of_a_phase_is_wrapped_where_both_lines_are_short():
+    view = views.memory_timeline([{"name": "reduce-scatter, output layer", "retained": n} for n in range(7)])
+    assert {"reduce-scatter,", "output layer"} <= set(labels(view))
+
+
 def test_phases_of_equal_size_name_the_first():
     view = views.memory_timeline([{"name": name, "retained": 4} for name in "abc"])
     assert view.peak == (1, 4)

@@ -74,7 +74,8 @@ SAID = [
     ({"residue": "3"}, 0, "You predict residue 3 after step 1. Make the step."),
     ({"residue": "3"}, 1, "You predicted residue 3 after step 1: right."),
     ({"residue": "0"}, 1, "it is 3; that is where the step began"),
-    ({"residue": "5"}, 1, "it is 3; 0 + 3 is 3, and mod 8 takes the multiples of 8 off"),
+    ({"residue": "5"}, 1, "it is 3; 0 + 3 is 3."),
+    ({"residue": "8"}, 1, "it is 3; mod 8 leaves 0 to 7"),
     ({"period": "8"}, 7, "It is found when x is back at 0."),
     ({"period": "8"}, 8, "You predicted period 8: right."),
     ({"period": "3"}, 8, "it is 8; that is what each step adds"),
@@ -93,8 +94,20 @@ def test_a_prediction_is_about_the_step_after_it():
     view = views.modular_lab(8, 3, step=2).set(residue="9")
     assert view.settings["of"] == 3
     assert "it is 1; that is 6 + 3; mod 8 is still to be taken" in view.step().said_of_predictions()[0]
+    view = views.modular_lab(8, 3, step=2, residue="5").step()
+    assert "it is 1; 6 + 3 is 9, and mod 8 takes the multiples of 8 off" in view.said_of_predictions()[0]
     view.set(residue="4")
     assert "You predicted residue 4 after step 4: right." in view.step().said_of_predictions()
+
+
+def test_nothing_that_it_says_is_cut_in_the_picture():
+    for m, a in itertools.product((3, 8, 12, 64), (1, 3, 8, -10**6, 10**6)):
+        view = views.modular_lab(m, a, residue="63", period="63")
+        for step in (0, m // 2, m):
+            shown = labels(view.set(step=step))
+            assert {*view.said_of_predictions(), *(said.partition(": ")[2] for said in view.verdict())} <= {*shown}
+    (title, *_), said = labels(views.modular_lab(8, -3, step=3)), views.modular_lab(8, -3, step=3).caption()
+    assert "(x - 3) mod 8" in title and said == "Step 3: (2 - 3) mod 8 = 7."
 
 
 def test_m_is_no_period_where_a_divisor_is_shared():
