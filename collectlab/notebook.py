@@ -42,7 +42,7 @@ class _Beside:
     """A live view that comes and goes, and leaves no text: one execution of a notebook may be too short for it."""
 
     def __init__(self, run):
-        self._run, self._view, self._closed, self._lock = run, None, False, threading.Lock()
+        self._run, self._view, self._shown, self._closed, self._lock = run, None, None, False, threading.Lock()
         here = contextvars.copy_context()  # it holds the cell under which things are shown
         # a thread, as what is imported takes a moment, in which the run may end
         threading.Thread(target=here.run, args=(self._open,), name="collectlab live view", daemon=True).start()
@@ -58,13 +58,15 @@ class _Beside:
         with self._lock:
             if not self._closed and on_page(self._run) is None:
                 self._view = LiveView(self._run)
-                display(_model(self._view.widget()), raw=True)
+                self._shown = display(_model(self._view.widget()), raw=True, display_id=True)
 
     def close(self):
         with self._lock:
             self._closed = True
         if self._view is not None:
             self._view.close()
+        if self._shown is not None:  # a saved notebook would ask for the widget, which is gone
+            self._shown.update({}, raw=True)
 
 
 def _model(widget):
