@@ -21,6 +21,11 @@ residues = Exercise(
     why="each step adds 3, and what reaches 8 or more loses 8.",
     mistakes=(
         Mistake("no mod", [3 * k for k in range(1, 6)], "Those are multiples of 3. Each is still to be taken mod 8."),
+        Mistake(
+            "mod now and then",
+            lambda places: places.shape == (5,) and all(n in (3 * k, 3 * k % 8) for k, n in enumerate(places, 1)),
+            "Not every one of them is a place: those are 0 to 7. What reaches 8 or more loses 8.",
+        ),
         Mistake("with the start", [_after(k) for k in range(5)], "That begins with 0, where x is before any step."),
         Mistake("a = 1", [1, 2, 3, 4, 5], "That is the orbit of a = 1. Here each step adds 3."),
         Mistake(
@@ -51,6 +56,11 @@ periods = Exercise(
             _for_each(lambda m, a: m),
             "That holds where a and m have no divisor in common. With a = 2 no odd place is ever visited.",
         ),
+        Mistake(
+            "one more",
+            _for_each(lambda m, a: m // math.gcd(a, m) + 1),
+            "That counts 0 twice, as the first place and as the last. How many steps lie between?",
+        ),
         Mistake("the gcd", _for_each(math.gcd), "Those are gcd(a, m). The period is m divided by it."),
         Mistake(
             "m // a",
@@ -69,6 +79,11 @@ periods = Exercise(
             "That counts the places other than 0. One more step leads back to 0.",
         ),
         Mistake("m / 2 where even", [8, 8, 4, 4, 6], "Right for m = 8. 12 and 8 have 4 in common, not only 2."),
+        Mistake(
+            "m where it is shared",
+            lambda steps: steps.shape == (5,) and np.any(steps[2:] == [m for m, _ in _PAIRS[2:]]),
+            "Where a and m have a divisor in common, the orbit is back at 0 before it has seen every place.",
+        ),
     ),
 )
 
@@ -93,6 +108,11 @@ appended = Exercise(
             "That is what an all-gather has to return. Here nobody looks where a chunk comes from.",
         ),
         Mistake("its own last", _joined([3, 2, 1, 0]), "Rank 0 has its own chunk before any other arrives."),
+        Mistake(
+            "first elements",
+            [_HELD[rank][0] for rank in (0, 3, 2, 1)],
+            "Those are the first elements of the chunks, in the right order. Each chunk has two.",
+        ),
         Mistake("the ranks", [0, 3, 2, 1], "Those are the ranks, in the right order. Write their elements."),
         Mistake(
             "backwards inside",

@@ -54,6 +54,11 @@ updated_too_soon = Exercise(
         ),
         Mistake("zeros", np.zeros(4, int), "Zeros were halved, but the reduction wrote its result after that."),
         Mistake("quartered", _SUM // 4, "It is halved once, and too soon."),
+        Mistake(
+            "a gradient",
+            lambda held: any(np.array_equal(held, x) for x in (_A, _B)),
+            "That is the gradient of one rank. Both are added, late as it is.",
+        ),
         Mistake("its own", _B // 2, "The reduction adds both gradients, late as it is."),
         Mistake(
             "its own shard only", _SHARDS[1], "Those are the two elements of its shard; it gathers rank 0's too."

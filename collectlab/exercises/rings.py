@@ -78,7 +78,11 @@ contributions = Exercise(
             "Chunk 0 starts on rank 1 and comes to rank 0 last; that is how rank 0 gets to own it.",
         ),
         Mistake("a round later", [1, 2, 3, 4], "That is chunk 0 on rank 4, one round later."),
-        Mistake("falling", [3, 2, 1], "Those are the ranks; write them in rising order."),
+        Mistake(
+            "falling",
+            lambda ranks: sorted(ranks.ravel().tolist()) == [1, 2, 3],
+            "Those are the ranks; write them in rising order.",
+        ),
         Mistake("the other way", [3, 4], "Those lie to the right. Every rank reads from its left neighbour."),
     ),
 )
@@ -110,6 +114,21 @@ bytes_and_rounds = Exercise(
             "8 chunks are read twice there. A rank's own chunk is at home each time: 7 are read.",
         ),
         Mistake(
+            "the vector",
+            lambda value: value.shape == (4,) and 256 in value[::2],
+            "256 bytes are the vector. To reduce, a rank reads 7 chunks of it, of 32 bytes, and 7 more to gather.",
+        ),
+        Mistake(
+            "half of each",
+            [_RING.nbytes, 7, _TWO.nbytes, 1],
+            "The bytes are right. 7 rounds and one barrier are those of the reduce-scatter; the all-gather follows.",
+        ),
+        Mistake(
+            "one barrier",
+            [_RING.nbytes, 14, _TWO.nbytes, 1],
+            "Before each of the two phases a rank has to know that all have stored what it will read.",
+        ),
+        Mistake(
             "half the rounds",
             [_RING.nbytes, 7, _TWO.nbytes, 2],
             "7 rounds finish one chunk on each rank. As many again bring it to everyone.",
@@ -120,6 +139,11 @@ bytes_and_rounds = Exercise(
             "For the ring that is the reduce-scatter alone. As much again hands the finished chunks on.",
         ),
         Mistake(
+            "half of two phases",
+            [_RING.nbytes, 14, _TWO.nbytes // 2, 2],
+            "For two phases that is the first phase alone. In the second a rank reads as much again.",
+        ),
+        Mistake(
             "a barrier is a round",
             [_RING.nbytes, 2, _TWO.nbytes, 2],
             "The ring has no barrier in which all chunks become ready at once: it reads one chunk a round.",
@@ -128,6 +152,16 @@ bytes_and_rounds = Exercise(
             "two phases as a mesh",
             [_RING.nbytes, 14, _MESH.nbytes, 2],
             "7 whole vectors are what the mesh reads. In two phases a rank reads one chunk of each peer, twice.",
+        ),
+        Mistake(
+            "the ring as a mesh",
+            lambda value: value.shape == (4,) and value[0] == _MESH.nbytes,
+            "7 whole vectors are what the mesh reads. In a ring a rank reads one chunk in each round.",
+        ),
+        Mistake(
+            "all ranks",
+            lambda value: value.shape == (4,) and 8 * _RING.nbytes in value[::2],
+            "That is what all 8 ranks read together. One rank is asked for.",
         ),
         Mistake(
             "elements", [_RING.nbytes // 4, 14, _TWO.nbytes // 4, 2], "Those are elements. A float32 has 4 bytes."
@@ -173,12 +207,12 @@ across_the_hosts = Exercise(
         ),
         Mistake(
             "one phase",
-            [_RING.nbytes // 2, _ACROSS[1] // 2],
-            "That is the reduce-scatter. The all-gather crosses over as often again.",
+            lambda value: value.shape == (2,) and (value[0] == _ACROSS[0] // 2 or value[1] == _ACROSS[1] // 2),
+            "That has the reduce-scatter alone in it. The all-gather crosses over as often again.",
         ),
         Mistake(
             "both ways",
-            [2 * _ACROSS[0], 2 * _ACROSS[1]],
+            lambda value: value.shape == (2,) and (value[0] == 2 * _ACROSS[0] or value[1] == 2 * _ACROSS[1]),
             "That counts both directions. What is asked is what the first host reads from the second.",
         ),
         Mistake(
@@ -206,7 +240,7 @@ partners = Exercise(
     mistakes=(
         Mistake(
             "always up",
-            (5 + _DISTANCES) % 8,
+            lambda ranks: ranks.shape == (3,) and np.all(ranks % 8 == (5 + _DISTANCES) % 8),
             "Those are 1, 2 and 4 further on. Partners exchange, so the partner of a partner is oneself: 5 and 6 are "
             "in different pairs.",
         ),
@@ -226,6 +260,11 @@ partners = Exercise(
             "1, 2, 3 apart",
             [6, 7, 0],
             "Those are 1, 2 and 3 further on. The distances double, 1, 2, 4, and partners exchange.",
+        ),
+        Mistake(
+            "1, 2, 3, exchanged",
+            5 ^ np.array([1, 2, 3]),
+            "The first two are right. The distances double, 1, 2, 4: the third partner is in the other four.",
         ),
         Mistake("a ring", [4, 4, 4], "That is a ring's left neighbour. Here the partner changes with each step."),
     ),

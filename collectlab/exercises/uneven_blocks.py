@@ -75,6 +75,9 @@ padded_call = Exercise(
             [3, 12, 2, 2],
             "The padding is not shared among ranks: it lies at the end, in the last block.",
         ),
+        Mistake(
+            "rank 3 is empty", [3, 12, 2, 0], "Rank 3's block begins at element 9. Is that one of the ten?"
+        ),
         Mistake("next power of two", [4, 16, 6, 0], "Blocks of 3 are enough. Nothing asks for a power of two here."),
         Mistake("in bytes", _in_bytes([3, 12, 2, 1]), "Counts are in elements, not in bytes."),
     ),
@@ -89,7 +92,12 @@ fill_values = Exercise(
         Mistake("always 0", [0, 0, 0, 0], "0 is for the sum. A product with 0 is 0, and a minimum with 0 at most 0."),
         Mistake("min and max exchanged", [0, 1, -128, 127], "The minimum with -128 is -128, whatever x is."),
         Mistake("sum and prod exchanged", [1, 0, 127, -128], "x + 1 is not x, and x * 0 is 0: the other way round."),
-        Mistake("0 for prod", [0, 0, 127, -128], "A product with 0 is 0."),
+        Mistake("0 for prod", lambda fills: fills.shape == (4,) and fills[1] == 0, "A product with 0 is 0."),
+        Mistake(
+            "not 0 for sum",
+            lambda fills: fills.shape == (4,) and fills[0] != 0,
+            "The sum of x and what is filled in has to be x.",
+        ),
         Mistake("0 for max", [0, 1, 127, 0], "The largest of -3 and 0 is 0, which nobody had."),
         Mistake("0 for min", [0, 1, 0, -128], "The smallest of 3 and 0 is 0, which nobody had."),
         Mistake(
@@ -97,7 +105,16 @@ fill_values = Exercise(
         ),
         Mistake("1 for all but sum", [0, 1, 1, 1], "The smallest of 3 and 1 is 1, which nobody had."),
         Mistake("symmetric", [0, 1, 127, -127], "max(-128, -127) is -127: the smallest int8 is one less."),
-        Mistake("128", [0, 1, 128, -128], "An int8 ends at 127; 128 would wrap to -128."),
+        Mistake(
+            "alike for min and max",
+            lambda fills: fills.shape == (4,) and fills[2] == fills[3],
+            "No one number serves both: what no minimum notices wins every maximum.",
+        ),
+        Mistake(
+            "128",
+            lambda fills: fills.shape == (4,) and (127 < fills[2] < 256 or -256 < fills[3] < -128),
+            "An int8 goes from -128 to 127. What lies beyond would wrap round: 128 to -128.",
+        ),
     ),
 )
 

@@ -87,7 +87,11 @@ wrong_in_2 = Exercise(
         Mistake(
             "the last", [5, 6], "6 // 4 is 1, and four chunks of one element end at 4. More than one is left over."
         ),
-        Mistake("the first left over", [4, 5], "Element 4 is left over, and it is not the only one."),
+        Mistake(
+            "the first left over",
+            [4, 5],
+            "As a slice that is element 4 alone, which is not the only one. A stop lies behind the last element.",
+        ),
         Mistake("the last rank's", [3, 6], "Element 3 is rank 3's chunk: 3 * 1 to 4 * 1."),
         Mistake("as if two each", [2, 6], "That would be chunks of two elements on two ranks. 6 // 4 is 1."),
     ),
@@ -144,6 +148,9 @@ returned_by_4 = Exercise(
             _one_chunk(sum(_PASSED), [0] * 4),
             "The window is not empty beside its chunk: see the first store.",
         ),
+        Mistake("not its place", [2222, 20, 30, 40], "The sum is right. It is stored at the place of chunk 1."),
+        Mistake("chunk 0", [1111, 20, 30, 40], "Rank 1 reduces chunk 1. Chunk 0 is rank 0's."),
+        Mistake("as rank 0 passes it", [1, 2222, 3, 4], "Rank 1 has passed [10, 20, 30, 40], and stored that first."),
         Mistake("rank 0's", [1111, 2, 3, 4], "That is what rank 0 returns: chunk 0 reduced, and its own input."),
         Mistake(
             "the others' inputs",
