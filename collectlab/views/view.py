@@ -161,6 +161,7 @@ class View:
                 format="url",
                 layout={
                     "max_width": "100%", "min_width": f"{READABLE}px", "object_fit": "contain",
+                    "margin": "2px 0",  # one at its sides would be added to 100%, and be scrolled
                     "align_self": "flex-start",  # in its own size: to be stretched blurs it, and takes time
                 },
             )  # fmt: skip

@@ -243,6 +243,20 @@ def test_two_ranks_swap_their_places(shown, expect):
 
 # How it looks
 
+FITS = """cell => {
+    const root = cell.querySelector(".jp-OutputArea-output .jupyter-widgets");
+    return root.scrollWidth == root.clientWidth && root.querySelector("img").clientWidth < 950;
+}"""
+
+
+def test_a_page_a_little_narrower_than_a_picture_shrinks_it_and_scrolls_nothing(tab, shown):
+    it = shown("payload_counter")
+    size = tab.page.viewport_size
+    tab.page.set_viewport_size({"width": 1350, "height": 900})
+    tab.page.wait_for_function(FITS, arg=it.cell.element_handle(), timeout=10_000)
+    tab.page.set_viewport_size(size)
+
+
 LOOKS = [(theme, size) for theme in ("Light", "Dark") for size in ((1400, 900), (1000, 700))]
 # The parts of a widget that reach over its edge or their own; a picture too wide to be read when shrunk is scrolled
 CUT = """cell => {
