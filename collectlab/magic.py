@@ -80,9 +80,15 @@ class RanksMagics(Magics):
         ranks = self._started(given)
         chosen = _chosen(given.ranks, ranks.nranks)
         run = ranks.submit(cells.Cell(label, statements, expression, chosen), trace=False)
-        late = self._wait(run, ranks, given.timeout)
+        try:
+            late = self._wait(run, ranks, given.timeout)
+        except KeyboardInterrupt:  # it says that the report stands above
+            if run.status != "running":
+                self._show(run, chosen)
+                print(f"{run.report()}\n{_LOST}", file=sys.stderr)
+            raise
+        self._show(run, chosen)
         results = run.results
-        print(_once({r: _said(run, r, results[r]) for r in chosen}, ranks.nranks), end="")
         if not run.ok:
             raise CellFailed(late or "the cell failed, and its ranks were ended", f"{late}{run.report()}\n{_LOST}")
         errors = {rank: results[rank]["error"] for rank in chosen if results[rank]["error"]}
@@ -135,6 +141,10 @@ class RanksMagics(Magics):
         ranks.interrupt()
         run.wait(None)
         return f"the cell was not done after {timeout:g} s\n"
+
+    def _show(self, run, chosen):
+        results = run.results
+        print(_once({r: _said(run, r, results[r]) for r in chosen}, run.nranks), end="")
 
     def _told(self, errors, nranks, with_places):
         """Who raised what, and in which line of which cell."""

@@ -177,7 +177,10 @@ def test_an_interrupted_cell_on_ranks_takes_its_view_away(kernel, gate):
     kernel.manager.interrupt_kernel()
     kernel.until(lambda: cell in kernel.over)
     assert set(kernel.models) == kernel.closed
-    assert kernel.outputs[cell][-1]["ename"] == "KeyboardInterrupt"
+    *told, error = kernel.outputs[cell]
+    assert error["ename"] == "KeyboardInterrupt" and "its report stands above" in "".join(error["traceback"])
+    assert "all 2 ranks: up to here\n" in texts(told)
+    assert "interrupted: cell" in texts(told) and "the next %%ranks cell starts new ones" in texts(told)
     assert texts(kernel.run("%%ranks -n 2\nrank + 1")) == "rank 0: 1\nrank 1: 2\n"
 
 
