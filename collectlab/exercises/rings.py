@@ -368,6 +368,18 @@ def _where_it_stores(finding):
     return load.kind == "load" and any(waits)
 
 
+def _elsewhere(finding):
+    """Whether a rank stores a chunk at another place than that of the chunk which it has loaded last from a peer."""
+    loaded = {}
+    for event in finding.events:
+        if event.kind == "load" and event.rank != event.peer:
+            loaded[event.rank] = event.elements
+        elif event.kind == "store" and not _longer(finding, event) and event.rank in loaded:
+            if event.elements != loaded[event.rank]:
+                return True
+    return False
+
+
 def _reads(finding):
     """Whether a rank loads from a peer at all."""
     return any(event.kind == "load" and event.rank != event.peer for event in finding.events)
@@ -439,10 +451,17 @@ ring_reduce_scatter = KernelExercise(
             "a rank reads from its left neighbour before it has waited for it in this round.",
         ),
         KernelMistake(
+            "stored elsewhere",
+            lambda finding: finding.kind in ("race", "wrong") and finding.call == 0 and _elsewhere(finding),
+            "a rank reads one chunk and stores the sum at the place of another. A sum takes the place of the "
+            "chunk that was read: store(value, chunk).",
+        ),
+        KernelMistake(
             "chunks rise",
             of_kind("race", call=0, where=_where_it_stores),
             "a rank reads a chunk into which its left neighbour stores in the same round: both are at the same "
-            "chunk. From round to round the chunk numbers have to fall.",
+            "chunk. In a round a rank is one chunk ahead of its left neighbour, and from round to round the numbers "
+            "fall.",
         ),
         KernelMistake(
             "one row for all rounds",

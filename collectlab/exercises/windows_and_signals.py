@@ -194,14 +194,21 @@ barrier_by_hand = ByHand(
         ),
         KernelMistake(
             "met before its time",
-            of_kind("race", call=1),
+            of_kind("race", call=1, where=lambda found: any("already gave it" in race.why for race in found.races)),
             "a wait is met before its time, because no counter ever goes back. Let it ask for signals.generation, "
             "and give each barrier a row of its own.",
         ),
         KernelMistake(
+            "not heard of",
+            of_kind("race", call=1),
+            "a rank stores in the next call while another one may still load, of which it has not heard since. In a "
+            "barrier each rank waits for all others.",
+        ),
+        KernelMistake(
             "a missing barrier",
             of_kind("race"),
-            "a rank loads what its neighbour may not have stored yet. A barrier belongs between the two.",
+            "a rank loads what its neighbour may not have stored yet. A barrier belongs between the two, in which it "
+            "waits for that neighbour.",
         ),
         KernelMistake(
             "unheard",
@@ -222,6 +229,12 @@ barrier_by_hand = ByHand(
             "no such row",
             of_kind("raised", words="rows are"),
             "there is no such row. How many rows did the program ask for?",
+        ),
+        ProgramMistake(
+            "load for remote_load",
+            lambda xs: [x[(rank + 1) % len(xs) % max(x.size, 1) :][:1].sum() for rank, x in enumerate(xs)],
+            "every rank returns one element of its own: load takes a slice or an index. The part of a peer is read "
+            "with remote_load(peer).",
         ),
         ProgramMistake("its own", lambda xs: xs, "every rank returns what it was given; its neighbour has another."),
         ProgramMistake(

@@ -91,7 +91,7 @@ def two_phases(
     return program
 
 
-def one_window(read_early=False, third=by_ctx, rows=3):
+def one_window(read_early=False, third=by_ctx, rows=3, last=2):
     """The same with the sums in the window of the inputs."""
 
     def program(ctx, x):
@@ -106,7 +106,7 @@ def one_window(read_early=False, third=by_ctx, rows=3):
         ctx.barrier(signals, 1)
         if not read_early:
             y = np.concatenate([data.remote_load(peer, chunk) for peer, chunk in enumerate(chunks)])
-        third(ctx, signals, 2)
+        third(ctx, signals, last)
         return y
 
     return program
@@ -213,6 +213,7 @@ WRONG = {
         "barriers do not match": one_window(third=not_by_rank_0),
         "before the barrier": one_window(read_early=True),
         "no third barrier": one_window(third=not_at_all),
+        "third barrier on a used row": one_window(last=1),
         "too much": one_phase,
     },
 }

@@ -156,6 +156,12 @@ def stores_to_the_right(work, left, right, part, wait):
     work.remote_store(right, work.load(part) + work.remote_load(left, part), part)
 
 
+def stores_at_the_beginning(work, left, right, part, wait):
+    wait()
+    y = work.load(part) + work.remote_load(left, part)
+    work.store(y, slice(0, y.size))
+
+
 def of(**wrong):
     return lambda ctx, x: ring(ctx, x, **wrong)
 
@@ -177,6 +183,7 @@ WRONG = {
     "handed on": of(value=lambda theirs, mine, x: theirs),
     "not stored": of(store=False),
     "two ranks": of(part=0),
+    "stored elsewhere": rounds_of(stores_at_the_beginning),
     "chunks rise": of(part=0, rise=True),
     "whole part": of(whole=True),
     "not round the ring": of(around=False),

@@ -49,6 +49,27 @@ def pushed(ctx, x):
     return y
 
 
+def hears_from_one(ctx, x):
+    data, arrived = ctx.window("data", x.size, x.dtype), ctx.signals("arrived", rows=2)
+    left, right = (ctx.rank - 1) % ctx.nranks, (ctx.rank + 1) % ctx.nranks
+    data.store(x)
+    arrived.notify(left, 0)
+    arrived.wait(right, 0, arrived.generation)
+    y = data.remote_load(right)
+    arrived.notify(left, 1)
+    arrived.wait(right, 1, arrived.generation)
+    return y
+
+
+def loads_at_the_number_of_a_peer(ctx, x):
+    data, arrived = ctx.window("data", x.size, x.dtype), ctx.signals("arrived", rows=2)
+    data.store(x)
+    wait_for_all(ctx, arrived, 0, arrived.generation)
+    y = data.load((ctx.rank + 1) % ctx.nranks)
+    wait_for_all(ctx, arrived, 1, arrived.generation)
+    return y
+
+
 def ready_made(ctx, x):
     data, arrived = ctx.window("data", x.size, x.dtype), ctx.signals("arrived", rows=2)
     data.store(x)
@@ -98,6 +119,8 @@ RIGHT = {"by hand": program, "neighbours only": neighbours_only, "pushed": pushe
 WRONG = {
     "nothing after the load": lambda ctx, x: program(ctx, x, rows=(0, None)),
     "met before its time": lambda ctx, x: program(ctx, x, counted=False),
+    "not heard of": hears_from_one,
+    "load for remote_load": loads_at_the_number_of_a_peer,
     "a missing barrier": lambda ctx, x: program(ctx, x, rows=(None, 1)),
     "unheard": only_waits,
     "no such rank": lambda ctx, x: program(ctx, x, to=lambda rank, nranks: rank + 1),

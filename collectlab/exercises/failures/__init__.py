@@ -347,6 +347,12 @@ mend_4 = KernelExercise(
             "barrier.",
         ),
         KernelMistake(
+            "third barrier on a used row",
+            of_kind("race", 1, where=lambda found: any("the second barrier" in race.mend for race in found.races)),
+            "the last barrier uses a row that has served another one in this call, so what it waits for is there "
+            "already. Give it a row of its own.",
+        ),
+        KernelMistake(
             "no third barrier",
             _race("data", call=1),
             "in the next call a rank stores its input over a sum that a slower peer still reads: one more barrier, "
