@@ -43,7 +43,9 @@ def main(argv=None):
 
     bench = command(
         "bench", "measure one part beside its peers and its goals", _bench,
-        epilog="The exit code is 1 when a goal is missed: on this machine, at this hour. soak takes half an hour.",
+        epilog="launcher measures how ranks start and are called, beside bare mpiexec; soak starts and kills ranks "
+        "for half an hour; the others measure what they are called by. The exit code is 1 when a goal is missed: on "
+        "this machine, at this hour.",
     )  # fmt: skip
     bench.add_argument("what", choices=("kernels", "launcher", "overlap", "sharding", "views", "soak"))
 
