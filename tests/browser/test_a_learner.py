@@ -58,6 +58,9 @@ def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, ex
     expect(again.cells.first.locator(".widget-html p").first).to_have_text(said)
     again.cells.first.locator(".widget-image").evaluate("image => image.decode()")
     assert again.errors == []
+    before = nbformat.read(course.folder / name, as_version=4).metadata.widgets
+    again.save()
+    assert nbformat.read(course.folder / name, as_version=4).metadata.widgets == before
 
 
 @pytest.fixture(scope="module")

@@ -84,15 +84,45 @@ def test_without_the_token_the_door_is_shut(lab):
             ask(lab, "api/contents", token)
 
 
-def test_what_a_kernel_says_is_sent_at_once(monkeypatch):
+@pytest.fixture
+def config():
+    return PyFileConfigLoader("jupyter_server_config.py", str(ROOT / "launch")).load_config()
+
+
+def test_what_a_kernel_says_is_sent_at_once(config, monkeypatch):
     """Else a step of a view waits up to 40 ms for the browser to confirm the message before."""
-    config = PyFileConfigLoader("jupyter_server_config.py", str(ROOT / "launch")).load_config()
     chosen, done = config.ServerApp.kernel_websocket_connection_class, []
     monkeypatch.setattr(chosen.__base__, "connect", lambda self: done.append("connected"))
     handler = object.__new__(KernelWebsocketHandler)
     handler.set_nodelay = done.append
     chosen(websocket_handler=handler).connect()
     assert done == [True, "connected"]
+
+
+def book(outputs, **states):
+    """A notebook that shows widgets of these names, as the server is asked to save it."""
+    shown = [{"data": {"application/vnd.jupyter.widget-view+json": {"model_id": name}}} for name in outputs]
+    cells = [{"source": "gone"}, *({"outputs": [output]} for output in shown)]
+    kept = {"version_major": 2, "version_minor": 0, "state": states}
+    metadata = {"widgets": {"application/vnd.jupyter.widget-state+json": kept}}
+    return {"type": "notebook", "content": {"cells": cells, "metadata": metadata}}
+
+
+def test_a_saved_notebook_holds_the_widgets_that_it_shows_and_no_others(config, tmp_path):
+    """JupyterLab gives what this kernel has made: not the cell that was not run, but the box from before it was."""
+    manager = config.ServerApp.contents_manager_class(root_dir=str(tmp_path))
+    old, new = ({"state": {"children": [f"IPY_MODEL_{name}"]}} for name in ("picture", "text"))
+    first = book(["box", "old"], box=old, old=old, picture={}, style={})
+    manager.run_pre_save_hooks(model=first, path="a.ipynb")
+    assert first == book(["box", "old"], box=old, old=old, picture={})
+    (tmp_path / "a.ipynb").write_text(json.dumps(first["content"]))
+    for given in (book(["new", "old"], new=new, text={}, box=old), book(["new", "old"], new=new, text={})):
+        manager.run_pre_save_hooks(model=given, path="a.ipynb")
+        assert given == book(["new", "old"], old=old, picture={}, new=new, text={})
+    bare = book([])
+    del bare["content"]["metadata"]["widgets"]
+    manager.run_pre_save_hooks(model=bare, path="b.ipynb")
+    assert bare["content"]["metadata"] == {}
 
 
 def test_the_first_page_does_not_ask_about_news(lab):
