@@ -218,6 +218,12 @@ place_by_rank = ProgramExercise(
             "the chunks are placed from the back. Rank 0's comes first in the result.",
         ),
         ProgramMistake(
+            "turned round",
+            _at(lambda rank, source, turn, n: n - 1 - turn),
+            "the order in which the chunks came is turned round, and what came first stands last. Their sources say "
+            "where they belong.",
+        ),
+        ProgramMistake(
             "one slot further",
             _at(lambda rank, source, turn, n: (source + 1) % n),
             "every chunk lies one slot too far. Rank 0's begins at element 0.",

@@ -258,5 +258,10 @@ two_buckets = PlanExercise(
             lambda xs: [np.concatenate([0 * x, 2 * sum(xs)]) / 2 for x in xs],
             "only the second layer's gradient was reduced.",
         ),
+        ProgramMistake(
+            "the other bucket only",
+            lambda xs: [np.concatenate([sum(xs), 0 * x]) / 2 for x in xs],
+            "only the first layer's gradient was reduced.",
+        ),
     ),
 )

@@ -231,6 +231,16 @@ own_shard = ProgramExercise(
             lambda xs: _cut(xs[0].ravel(), len(xs))[::-1],
             "the slices are dealt from the end: rank 0 has the last one.",
         ),
+        ProgramMistake(
+            "rows counted",
+            lambda xs: _cut(xs[0].ravel()[:4], len(xs)),
+            "only the first four elements were given out: len(x) is the number of rows, x.size that of the elements.",
+        ),
+        ProgramMistake(
+            "each shard cut",
+            lambda xs: [np.concatenate([_cut(row, len(xs))[rank] for row in xs[0]]) for rank in range(len(xs))],
+            "every old shard was cut for the new ranks. It is the whole vector that is cut.",
+        ),
         ProgramMistake("everything", lambda xs: [xs[0].ravel() for _ in xs], "every rank returns all of it."),
         ProgramMistake(
             "rows shared out",

@@ -150,12 +150,12 @@ element_8 = Exercise(
 
 
 def _vectors(nranks):
-    """One vector per rank that the ranks do not divide, every rank with two digits of its own; it ends with 0.
+    """One vector per rank that the ranks do not divide, every rank with two digits of its own.
 
-    So what is 0 in a block need not be padding.
+    It ends with 0, so what is 0 in a block need not be padding; on 3 ranks it does not, as the last element is none.
     """
     count = {1: 5, 2: 5, 3: 8, 4: 5}[nranks]  # of 5 on 4 ranks, the last two lack data
-    return [np.append(np.arange(11, 10 + count), 0) * 100**rank for rank in range(nranks)]
+    return [np.append(np.arange(11, 10 + count), 31 * (nranks == 3)) * 100**rank for rank in range(nranks)]
 
 
 def _cut(xs):

@@ -73,6 +73,10 @@ def from_the_back(y, rank, source, chunk, turn):
     y[::-1].reshape(-1, chunk.size)[source] = chunk[::-1]
 
 
+def turned_round(y, rank, source, chunk, turn):
+    slot(y, chunk, y.size // chunk.size - 1 - turn)[:] = chunk
+
+
 def one_slot_further(y, rank, source, chunk, turn):
     slot(y, chunk, (source + 1) % (y.size // chunk.size))[:] = chunk
 
@@ -94,8 +98,8 @@ def added(y, rank, source, chunk, turn):
 
 
 WRONG = (
-    appended, nothing_placed, its_own_is_missing, its_own_only, all_in_slot_0, from_the_back, one_slot_further,
-    seen_from_here, one_element_apart, dealt_out, added,
+    appended, nothing_placed, its_own_is_missing, its_own_only, all_in_slot_0, from_the_back, turned_round,
+    one_slot_further, seen_from_here, one_element_apart, dealt_out, added,
 )  # fmt: skip
 
 

@@ -154,6 +154,17 @@ def test_what_is_0_need_not_be_padding():
     assert not uneven_blocks.equal_blocks(equal_without_what_is_0)
 
 
+def padded_with_the_last_element(ctx, x):
+    parts = Partition.padded(x.size, ctx.nranks)
+    block = np.empty(parts.counts[ctx.rank], x.dtype)
+    ctx.comm.Reduce_scatter_block(np.pad(x, (0, parts.padding), "edge"), block)
+    return block[: parts.data_counts[ctx.rank]]
+
+
+def test_the_last_element_is_no_padding():
+    assert uneven_blocks.equal_blocks(padded_with_the_last_element).mistake == "padding that is no identity"
+
+
 # notebook 11: a step that updates one slice
 
 
@@ -306,6 +317,8 @@ OWN = {
     "cut off": lambda ctx, x: block_of(ctx, x, x.size // ctx.nranks),
     "rounded up": lambda ctx, x: block_of(ctx, x, -(-x.size // ctx.nranks)),
     "backwards": lambda ctx, x: x.ravel()[Partition.uneven(x.size, ctx.nranks).slice(ctx.nranks - 1 - ctx.rank)],
+    "rows counted": lambda ctx, x: x.ravel()[Partition.uneven(len(x), ctx.nranks).slice(ctx.rank)],
+    "each shard cut": lambda ctx, x: x[:, Partition.uneven(x.shape[1], ctx.nranks).slice(ctx.rank)].ravel(),
     "everything": lambda ctx, x: x.ravel(),
     "rows shared out": lambda ctx, x: np.array_split(x, ctx.nranks)[ctx.rank].ravel(),
 }

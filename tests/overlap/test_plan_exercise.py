@@ -291,6 +291,14 @@ def one_bucket_only(ctx, x):
     return h.halve()
 
 
+def the_other_bucket_only(ctx, x):
+    h = Halves(ctx, x)
+    h.back(2)
+    h.back(1)
+    h.reduce(1).wait()
+    return h.halve()
+
+
 def zeros(ctx, x):
     """Source and target are exchanged."""
     h = Halves(ctx, x)
@@ -327,6 +335,7 @@ WRONG = {
     "exchanged": (exchanged, "in each other's place"),
     "the gradients": (the_gradients, "not the sums"),
     "nothing reduced": (nothing_reduced, "nothing was added over the ranks"),
+    "the other bucket only": (the_other_bucket_only, "only the first layer's gradient was reduced"),
     "one bucket only": (one_bucket_only, "only the second layer's gradient was reduced"),
 }
 
