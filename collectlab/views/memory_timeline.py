@@ -75,17 +75,21 @@ class MemoryTimeline(SteppedView):
     # In words
 
     def verdict(self):
-        """Where the peak is, what lies between phases, and whether it fits: str."""
+        """Where the peak is, whether it fits, and what lies between phases: str."""
+        return " ".join(self._sentences())
+
+    def _sentences(self):
+        """The sentences of the verdict."""
         number, most = self.peak
-        said = f"Peak: {size_of(most)}, in phase {number}, {self.phases[number - 1].name}."
-        if self.between:
-            highest = max(self.between)
-            less = f"{size_of(most - highest)} less" if highest < most else "as much"
-            said += f" Between phases: {size_of(highest)} at most, {less}."
+        said = [f"Peak: {size_of(most)}, in phase {number}, {self.phases[number - 1].name}."]
         if self.budget is not None:
             over = most - self.budget
             fits = f"It fits into {size_of(self.budget)}."
-            said += f" {fits}" if over <= 0 else f" That is {size_of(over)} more than there are."
+            said.append(fits if over <= 0 else f"That is {size_of(over)} more than there are.")
+        if self.between:
+            highest = max(self.between)
+            less = f"{size_of(most - highest)} less" if highest < most else "as much"
+            said.append(f"Between phases: {size_of(highest)} at most, {less}.")
         return said
 
     def caption(self):
@@ -139,8 +143,10 @@ class MemoryTimeline(SteppedView):
         drawing.label(_MARGIN, 26, fitting([title], room, 14, "bold"), 14, "bold")
         over = self.budget is not None and self.peak[1] > self.budget
         ink = palette.WRONG if over else palette.INK
-        drawing.label(_MARGIN, 50, fitting([self.verdict()], room, 10, "bold"), 10, "bold", ink)
-        drawing.label(_MARGIN, 72, fitting([self.caption()], room, 9), 9, colour=palette.QUIET)
+        most_of_it = " ".join(self._sentences()[: 1 + (self.budget is not None)])
+        drawing.label(_MARGIN, 50, fitting([self.verdict(), most_of_it], room, 10, "bold"), 10, "bold", ink)
+        caption = self.caption().removesuffix(f" {self.verdict()}")
+        drawing.label(_MARGIN, 72, fitting([caption], room, 9), 9, colour=palette.QUIET)
         most = max(self.peak[1], self.budget or 0, 1)
         y_of = lambda size: foot - size / most * _TALL  # noqa: E731
         self._grid(drawing, most, y_of)
@@ -158,8 +164,12 @@ class MemoryTimeline(SteppedView):
             if at + 1 < len(bars):
                 y = y_of(self.between[stop - 1])
                 drawing.box(x + wide, y - 1.5, across - wide, 3, face=palette.INK, layer=5)
-                words = fitting([size_of(self.between[stop - 1]), ""], across - wide - 2, 7)
-                drawing.label(x + wide + (across - wide) / 2, y - 9, words, 7, colour=palette.QUIET, align="center")
+                words = fitting([size_of(self.between[stop - 1]), ""], across - wide - 10, 7)
+                middle = x + (wide + across) / 2
+                if words:  # on paper, where the line of the budget may run
+                    w = width_of(words, 7)
+                    drawing.box(middle - w / 2, y - 15, w, 11, palette.PAPER, layer=8)
+                drawing.label(middle, y - 9, words, 7, colour=palette.QUIET, align="center")
         words = {kind: f"{kind}: {means}" for kind, means in MEANS.items()}
         drawing.legend(_MARGIN, foot + 76, _LOOKS, words | {"between": "between two phases"})
         for line, note in enumerate([NOT, PLAN, *["Aggregated: a bar is the highest of its phases."] * grouped]):

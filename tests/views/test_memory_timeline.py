@@ -97,13 +97,17 @@ def test_the_words():
     assert ">  2 backward           1,600      300        400   2,300  the peak" in lines
     assert "     between                                        1,100" in lines
     assert "  2 backward: parameters 800, gradients 800, optimizer 300, bucket 400" in lines
-    assert any(line.endswith("That is 252 B more than there are.") for line in lines)
+    assert any("That is 252 B more than there are." in line for line in lines)
 
 
 def test_the_budget_is_drawn_and_said():
     fits = views.memory_timeline(PHASES, budget=4096)
     assert "It fits into 4 KiB." in fits.verdict() and "there are 4 KiB" in labels(fits)
     assert "peak 2.25 KiB" in labels(fits)
+    long = [{"name": f"backward, output layer {n}", "retained": 10**6 + n} for n in range(3)]
+    drawn = labels(views.memory_timeline(long, who="rank 1 of 4", budget=10**6 - 7000, step=0))
+    assert any(label.endswith("That is 6.84 KiB more than there are.") for label in drawn)
+    assert "rank 1 of 4, 3 phases." in drawn
 
 
 def test_what_a_bar_holds_is_written_inside_it():
