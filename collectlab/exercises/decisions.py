@@ -210,7 +210,7 @@ line_in_the_log = _case(
     scatter="Scatter hands out; here something has to come in.",
     all_to_all="One number cannot be cut into a block for each rank, and nothing is added in an exchange.",
     none="Rank 0 would log the loss of its own samples, and call it everyone's.",
-    both="Neither half can cut one number for two ranks, and rank 0 alone reads the sum.",
+    both="Its first half cannot cut one number for two ranks, and rank 0 alone reads the sum.",
 )
 
 clip_by_norm = _case(

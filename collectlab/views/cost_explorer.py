@@ -179,23 +179,25 @@ class CostExplorer(View):
             drawing.label(_MARGIN + x, _TOP - 16, name, 9, colour=palette.QUIET, align="right")
         drawing.label(_MARGIN + _BARS, _TOP - 16, "hatched: latency; plain: bytes", 9, colour=palette.QUIET)
         longest = rows[-1].seconds or 1
+        exact = all(width_of(f"{row.card.nbytes:,}", 10, "bold") <= 112 for row in rows)
         for number, row in enumerate(rows):
-            self._row(drawing, row, rows[0], longest, _TOP + number * _ROW)
+            self._row(drawing, row, rows[0], longest, exact, _TOP + number * _ROW)
         self._chart(drawing, chart)
         y = chart + _CHART + 84
         drawing.box(_MARGIN, y, room, 44, edge=palette.LINE)
         for line, said in enumerate((MODEL, NOT)):
             drawing.label(_MARGIN + 10, y + 13 + 18 * line, said, 9)
 
-    def _row(self, drawing, row, fastest, longest, y):
+    def _row(self, drawing, row, fastest, longest, exact, y):
         """One all-reduce: its line in the chart, its figures, and its time as a bar, latency first."""
         at, middle = list(COSTS).index(row.name), y + _ROW / 2 - 4
         weight = "bold" if row.name in self.fastest else "normal"
         self._line(drawing, at, [(_MARGIN + k, middle) for k in range(0, 44, 2)])
         drawing.label(_MARGIN + 54, middle, row.name, 10, weight)
-        for x, cell in zip(_COLUMNS.values(), self._cells(row, fastest), strict=True):
-            words = [cell, size_of(row.card.nbytes)] if x == _COLUMNS["bytes"] else [cell]
-            drawing.label(_MARGIN + x, middle, fitting(words, 112, 10, weight), 10, weight, align="right")
+        for column, cell in zip(_COLUMNS, self._cells(row, fastest), strict=True):
+            if column == "bytes" and not exact:
+                cell = size_of(row.card.nbytes)
+            drawing.label(_MARGIN + _COLUMNS[column], middle, cell, 10, weight, align="right")
         left = _MARGIN + _BARS
         scale = (self.WIDTH - _MARGIN - left) / longest
         latency = (row.card.steps + row.card.messages) * self._settings["latency_us"] / 1e6
@@ -210,7 +212,8 @@ class CostExplorer(View):
         x_of = lambda size: left + (math.log2(size) - first) / (last - first) * (right - left)  # noqa: E731
         y_of = lambda ratio: y + _CHART * (1 - (ratio - 1) / (_WORST - 1))  # noqa: E731
         size = self._settings["nbytes"]
-        said = f"upwards: time as a multiple of the fastest; to the right: bytes of each rank, here {size:,}"
+        up = f"upwards, as far as {_WORST:g}: time as a multiple of the fastest"
+        said = f"{up}; to the right: bytes of each rank, here {size:,}"
         drawing.label(left, y - 18, said, 9, colour=palette.QUIET)
         for ratio in range(1, int(_WORST) + 1):
             drawing.box(left, y_of(ratio) - 0.5, right - left, 1, face="#dddddd")

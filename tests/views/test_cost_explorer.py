@@ -87,6 +87,11 @@ def test_labels_are_apart_and_inside(nranks, nbytes, latency, bandwidth, misplac
     assert {*COSTS, MODEL, NOT, "hatched: latency; plain: bytes"} <= set(drawn)
 
 
+def test_equal_bytes_are_written_alike():
+    for nbytes, written in ((2**20, "1,966,080"), (2**30, "1.88 GiB")):
+        assert labels(views.cost_explorer(16, nbytes, 100, 400)).count(written) == 3
+
+
 def test_it_says_what_the_model_is_and_what_it_leaves_out():
     view = views.cost_explorer()
     assert MODEL in view.text() and NOT in view.text()
