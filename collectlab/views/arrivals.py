@@ -146,9 +146,10 @@ class Arrivals(SteppedView):
         return f"rank {e.rank} has waited for rank {e.peer}, {asked}; the cell is {count}"
 
     def _waits_said(self):
+        stuck = self._stuck if self._settings["step"] == self.last else ()
         said = [
             f"rank {rank} waits for rank {writer}, row {row}, at least {at_least}; "
-            f"the cell is {self.count(rank, row, writer)}"
+            f"the cell is {self.count(rank, row, writer)}" + ", and there the trace ends" * (rank in stuck)
             for rank, (row, writer, at_least) in self.waiting().items()
         ]
         return said or ["nobody waits"]

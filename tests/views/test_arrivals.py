@@ -89,8 +89,10 @@ def test_a_stuck_rank_waits_to_the_end():
     assert view.waiting() == {0: (1, 1, 2)}
     assert view.count(0, 1, 1) == view.passed(0, 1, 1) == 1
     assert "rank 0  1    -            1, waits for 2  0" in view.text()
-    assert "rank 0 waits for rank 1, row 1, at least 2; the cell is 1" in labels(view)
+    said = "rank 0 waits for rank 1, row 1, at least 2; the cell is 1, and there the trace ends"
+    assert said in labels(view) and said in view.text()
     assert views.arrivals(run.trace).text() == view.text()  # as of a run on real ranks, which has nothing else
+    assert "there the trace ends" not in view.set(step=1).text()
 
 
 def test_ranks_that_only_wait_are_seen_too():
