@@ -33,6 +33,8 @@ class SideBySide(SteppedView):
     players  the two players, each at its own state
     """
 
+    LINES = 2
+
     def __init__(self, one, two, by, step):
         for name, player in (("one", one), ("two", two)):
             if not isinstance(player, KernelPlayer):

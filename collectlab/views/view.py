@@ -12,6 +12,7 @@ import functools
 import html
 import threading
 
+from collectlab.views import outputs
 from collectlab.views.drawing import Drawing
 from collectlab.views.words import is_whole
 
@@ -22,7 +23,7 @@ KEPT = len(AHEAD) + 3  # finished pictures: also the one that is shown, and the 
 READABLE = 860  # pixels; a narrower page scrolls the picture
 
 _DATA = b"data:image/png;base64,"
-_SAID = "<p {} style='margin: 4px 0; line-height: 1.4'>{}</p>"
+_SAID = "<p {} style='margin: 4px 0; line-height: 1.4; min-height: {}em'>{}</p>"
 # what is too wide can be scrolled, also with the keys
 _WORDS = "<pre tabindex='0' style='overflow-x: auto'>{}</pre>"
 
@@ -59,6 +60,7 @@ class View:
     """
 
     WIDTH = 960  # pixels
+    LINES = 1  # that its longest caption takes; there is always room for so many, so that the picture does not move
     SHOWS_MORE = False  # whether the static picture shows more than the one that can be stepped
 
     def __init__(self, **settings):
@@ -96,6 +98,7 @@ class View:
     @alone
     def _repr_mimebundle_(self, include=None, exclude=None):
         bundle = {"text/plain": self.text()}
+        outputs.note(self)
         try:
             widget = self.widget()
         except ImportError:  # without ipywidgets the picture is shown
@@ -209,7 +212,11 @@ class View:
             except ValueError as error:  # the control goes back, and the reason stands where the caption was
                 self._show()
                 said = html.escape(getattr(error, "plain", str(error)))
-                self._caption.value = _SAID.format("role='alert'", f"<b>Not accepted.</b> {said}")
+                self._caption.value = self._spoken("role='alert'", f"<b>Not accepted.</b> {said}")
+
+    def _spoken(self, how, what):
+        """A sentence where the caption stands: HTML."""
+        return _SAID.format(how, 1.4 * self.LINES, what)
 
     def _show(self):
         """Bring picture, controls and words in line with the settings; the picture, which takes longest, first."""
@@ -217,7 +224,7 @@ class View:
         with self._image.hold_sync():  # in one message, else the page shows the picture twice
             # a page fetches what is not in the address itself from another process, and shows it a frame later
             self._image.value, self._image.tooltip = _DATA + base64.b64encode(self._png), caption
-        self._caption.value = _SAID.format("aria-live='polite'", html.escape(caption))
+        self._caption.value = self._spoken("aria-live='polite'", html.escape(caption))
         self._set_controls()
         self._say()
 

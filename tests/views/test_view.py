@@ -230,6 +230,21 @@ def test_the_picture_is_named_by_its_caption():
     view.close()
 
 
+CSS = 0.72  # points in a pixel of the page, where the picture has its own size
+
+
+@pytest.mark.parametrize("name", [name for name in bench.VIEWS if name not in bench._OTHER])
+def test_the_picture_stays_where_it_is_while_captions_change(name):
+    """Each is shorter than the lines that there is always room for, also in a wide font of 13 pixels."""
+    view = bench.make(name, 8)
+    for step in range(view.last + 1):
+        view.set(step=step)
+        assert width_of(view.caption(), 13 * CSS) <= view.LINES * view.WIDTH
+    view.widget()
+    assert f"line-height: 1.4; min-height: {1.4 * view.LINES}em" in view._caption.value
+    view.close()
+
+
 def test_words_are_there_while_they_are_wanted(control):
     view = ownership()
     widget = view.widget()
