@@ -26,9 +26,12 @@ def bundle(run):
     if run.status != "running":
         return {}
     try:
+        from collectlab.views import outputs
         from collectlab.views.live import LiveView, on_page
 
-        return _model((on_page(run) or LiveView(run)).widget())
+        view = on_page(run) or LiveView(run)
+        outputs.note(view)
+        return _model(view.widget())
     except ImportError:  # without ipywidgets
         return {}
 

@@ -2,13 +2,12 @@
 
 import contextvars
 import html
-import sys
 import threading
 import weakref
 
 from collectlab.launcher.glance import Follower
 from collectlab.launcher.run import Run
-from collectlab.views import palette
+from collectlab.views import outputs, palette
 from collectlab.views.drawing import fitting, number_of, width_of
 from collectlab.views.view import View, _close
 
@@ -51,7 +50,7 @@ class Living(View):
     def _repr_mimebundle_(self, include=None, exclude=None):
         bundle = super()._repr_mimebundle_(include, exclude)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        if in_notebook():
+        if outputs.notebook() is not None:
             data["text/plain"] = self.name()
         return bundle
 
@@ -163,15 +162,6 @@ def on_page(run):
     return next((view for view in list(_open) if view.run is run), None)
 
 
-def in_notebook():
-    """Whether this process is the kernel of a notebook."""
-    return getattr(_shell(), "kernel", None) is not None
-
-
-def _shell():
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-
-
 def apart(act):
     """Call `act()`, so that the buttons of the widgets that it makes or changes work while a cell is executed.
 
@@ -179,7 +169,7 @@ def apart(act):
     cells, which has to finish its cell first. A widget that spoke without a request is heard in the thread that
     JupyterLab keeps for widgets.
     """
-    request = getattr(getattr(_shell(), "kernel", None), "_shell_parent", None)
+    request = getattr(getattr(outputs.notebook(), "kernel", None), "_shell_parent", None)
     here = contextvars.copy_context()
     if request is not None:
         here.run(request.set, {})

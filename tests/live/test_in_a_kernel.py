@@ -59,13 +59,16 @@ class Kernel:
             assert time.monotonic() < end, (self.markup(), self.outputs)
             self.listen()
 
-    def execute(self, cell):
-        """Send a cell; its id."""
-        return self.client.execute(cell)
+    def execute(self, cell, name=None):
+        """Send a cell, under the name that it has in a notebook of JupyterLab; its id."""
+        content = {"code": cell, "silent": False, "store_history": True, "stop_on_error": True}
+        message = self.client.session.msg("execute_request", content, metadata={"cellId": name} if name else None)
+        self.client.shell_channel.send(message)
+        return message["header"]["msg_id"]
 
-    def run(self, cell):
+    def run(self, cell, name=None):
         """Send a cell and wait for its end; what it gave."""
-        asked = self.execute(cell)
+        asked = self.execute(cell, name)
         self.until(lambda: asked in self.over, 60)
         return self.outputs.get(asked, [])
 
@@ -73,6 +76,11 @@ class Kernel:
         """What all HTML widgets that are open show."""
         states = [state for comm, state in self.models.items() if comm not in self.closed]
         return "\n".join(s.get("value", "") for s in states if s.get("_model_name") == "HTMLModel")
+
+    def pictures(self):
+        """What the pictures that are open show, in a few words."""
+        states = [state for comm, state in self.models.items() if comm not in self.closed]
+        return sorted(s["tooltip"].partition(":")[0] for s in states if s.get("_model_name") == "ImageModel")
 
     def button(self, name):
         for comm, state in self.models.items():
@@ -211,3 +219,27 @@ def test_the_panel_and_a_view_are_shown_with_texts_that_do_not_depend_on_the_mom
     gate.open(2)
     kernel.until(lambda: "missing 1 required positional argument" in kernel.markup())
     kernel.run("panel.stop()\npanel.close()")
+
+
+PAYLOAD = "from collectlab import views\nview = views.payload_counter('{}')\nview"
+
+
+def test_a_cell_that_is_run_again_closes_what_it_had_shown(kernel):
+    for _ in range(3):
+        kernel.run(PAYLOAD.format("all_reduce"), "one")
+        kernel.run("views.payload_counter('broadcast')", "other")
+    assert kernel.pictures() == ["ncclAllReduce on 2 ranks", "ncclBroadcast on 2 ranks"]
+    kernel.run("view.set(ranks=3)\nview", "again")
+    kernel.run("2", "one")  # shows nothing, and so nothing else
+    assert kernel.pictures() == ["ncclAllReduce on 3 ranks", "ncclBroadcast on 2 ranks"]
+    kernel.run(PAYLOAD.format("reduce"), "one")
+    assert kernel.pictures()[0] == "ncclAllReduce on 3 ranks", "the other cell still shows it"
+    for _ in range(2):
+        kernel.run("view", "again")
+    assert kernel.pictures() == ["ncclBroadcast on 2 ranks", "ncclReduce on 2 ranks"]
+
+
+def test_without_the_name_of_a_cell_nothing_is_closed(kernel):
+    for _ in range(2):
+        kernel.run(PAYLOAD.format("gather"))
+    assert len(kernel.pictures()) == 2

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import sys
 
 import pytest
 
 import collectlab as cl
 from collectlab.launcher.ranks import MOST_RANKS
-from collectlab.views import launch_panel
+from collectlab.views import launch_panel, outputs
 
 
 def held(ctx, gate):
@@ -169,7 +168,7 @@ def test_what_stands_in_a_terminal_and_where_widgets_do_not_run(panel, monkeypat
     assert lines[1] == "2 ranks on site local: ready, rank 0 on cpu:0, rank 1 on cpu:1"
     assert lines[2].startswith("done after ") and lines[3:] == ["  rank 0  done  | 0", "  rank 1  done  | 1"]
     assert panel.png().startswith(b"\x89PNG")
-    monkeypatch.setattr(sys.modules["collectlab.views.live"], "in_notebook", lambda: True)
+    monkeypatch.setattr(outputs, "notebook", object)
     assert panel._repr_mimebundle_()[0]["text/plain"] == panel.name()
 
 

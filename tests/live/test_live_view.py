@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 
 import collectlab as cl
-from collectlab.views import live
+from collectlab.views import live, outputs
 from collectlab.views.live import on_page, table
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the environment of Open MPI has no pytest
@@ -178,7 +178,7 @@ def test_in_a_terminal_its_text_is_the_present_one_and_in_a_notebook_its_name(ra
     view = live(run)
     data, _ = view._repr_mimebundle_()
     assert data["text/plain"] == view.text() == repr(view)
-    monkeypatch.setattr(sys.modules[type(view).__module__], "in_notebook", lambda: True)
+    monkeypatch.setattr(outputs, "notebook", object)
     data, _ = view._repr_mimebundle_()
     assert data["text/plain"] == "live view of <lambda> on 2 ranks"
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.widget().model_id
