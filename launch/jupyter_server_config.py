@@ -5,6 +5,9 @@ confirmed the one before, which a browser may put off for 40 ms: almost half of 
 
 Of widgets, JupyterLab saves those that the present kernel has made: also what was there before a cell was run again,
 and nothing of a cell that has not been run yet. A lesson that is opened, changed and saved would lose its pictures.
+
+A page of HTML that JupyterLab exports fetches a program that shows the saved widgets. Without a network it would be
+empty there, so it has the static pictures.
 """
 
 import json
@@ -15,6 +18,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from jupyter_server.utils import to_os_path
 
 _WIDGETS, _STATES = "widgets", "application/vnd.jupyter.widget-state+json"
+_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class AtOnce(ZMQChannelsWebsocketConnection):
@@ -70,3 +74,7 @@ class Notebooks(AsyncLargeFileManager):
 c = get_config()  # noqa: F821 (Jupyter gives it)
 c.ServerApp.kernel_websocket_connection_class = AtOnce
 c.ServerApp.contents_manager_class = Notebooks
+c.WidgetsDataTypeFilter.display_data_priority = [
+    "application/javascript", "text/html", "text/markdown", "image/svg+xml", "text/vnd.mermaid", "text/latex",
+    "image/png", "image/jpeg", _VIEW, "text/plain",
+]  # fmt: skip

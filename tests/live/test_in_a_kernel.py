@@ -229,7 +229,7 @@ def test_a_cell_that_is_run_again_closes_what_it_had_shown(kernel):
         kernel.run(PAYLOAD.format("all_reduce"), "one")
         kernel.run("views.payload_counter('broadcast')", "other")
     assert kernel.pictures() == ["ncclAllReduce on 2 ranks", "ncclBroadcast on 2 ranks"]
-    kernel.run("view.set(ranks=3)\nview", "again")
+    kernel.run("view.set(nranks=3, elements=6)\nview", "again")
     kernel.run("2", "one")  # shows nothing, and so nothing else
     assert kernel.pictures() == ["ncclAllReduce on 3 ranks", "ncclBroadcast on 2 ranks"]
     kernel.run(PAYLOAD.format("reduce"), "one")

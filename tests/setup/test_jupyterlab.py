@@ -12,8 +12,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+from nbconvert import HTMLExporter
 from traitlets.config import PyFileConfigLoader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +125,17 @@ def test_a_saved_notebook_holds_the_widgets_that_it_shows_and_no_others(config, 
     del bare["content"]["metadata"]["widgets"]
     manager.run_pre_save_hooks(model=bare, path="b.ipynb")
     assert bare["content"]["metadata"] == {}
+
+
+def test_an_exported_page_shows_pictures_without_a_network(config):
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "one"}, "text/plain": "in words"}
+    outputs = [nbformat.v4.new_output("display_data", data) for data in (view | {"image/png": "iVBOR"}, view)]
+    cells = [nbformat.v4.new_code_cell(outputs=[output]) for output in outputs]
+    metadata = book([], one={"model_name": "HTMLModel", "state": {}})["content"]["metadata"]
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    page, _ = HTMLExporter(config=config).from_notebook_node(notebook)
+    assert page.count('src="data:image/png;base64,iVBOR"') == 1
+    assert page.count('<script type="application/vnd.jupyter.widget-view+json">') == 1, "it has no picture"
 
 
 def test_the_first_page_does_not_ask_about_news(lab):
