@@ -92,7 +92,8 @@ def _run(options):
     try:
         found = runpy.run_path(path, run_name="__main__")  # functions of __main__ travel with their code
     except (Exception, SystemExit) as error:
-        raise ValueError(f"run {options.file!r}: {path} cannot be executed: {error!r}") from None
+        what = "" if path.endswith(".py") else "; a NOTEBOOK.ipynb or a PROGRAM.py is accepted"
+        raise ValueError(f"run {options.file!r}: {path} cannot be executed: {error!r}{what}") from None
     name = name or "program"
     if not callable(found.get(name)):
         raise ValueError(f"run {options.file!r}: {path} has no function {name!r}; name one as FILE.py:FUNCTION")

@@ -139,7 +139,13 @@ def test_a_timeout_is_more_than_nothing(runs, notebook, program, capsys, seconds
 def test_a_program_that_exits_when_it_is_read_is_named(runs, tmp_path, capsys):
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
     assert cli.main(["run", str(tmp_path / "exits.py")]) == 2
-    assert "exits.py cannot be executed: SystemExit(3)" in capsys.readouterr().err
+    assert "exits.py cannot be executed: SystemExit(3)\n" in capsys.readouterr().err
+
+
+def test_what_is_neither_notebook_nor_program_is_told_what_is_accepted(runs, tmp_path, capsys):
+    (tmp_path / "README.md").write_text("# Read me\n\nThis is no program.\n")
+    assert cli.main(["run", str(tmp_path / "README.md")]) == 2
+    assert "; a NOTEBOOK.ipynb or a PROGRAM.py is accepted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", (("--ranks", "2"), ("--device", "cpu"), ("--site", "local")))
