@@ -22,10 +22,11 @@ def note(view):
     if cell is None:
         return
     execution, (before, views) = request["header"]["msg_id"], _shown.get(cell, (None, []))
-    if execution != before:
-        _shown[cell] = execution, []
-        elsewhere = [other for _, others in _shown.values() for other in others]
-        for old in views:
-            if not any(old is other for other in elsewhere):
-                old.close()
-    _shown[cell][1].append(view)
+    if execution == before:
+        views.append(view)
+        return
+    _shown[cell] = execution, [view]  # not to be closed: its widget may be part of another one
+    still = [other for _, others in _shown.values() for other in others]
+    for old in views:
+        if not any(old is other for other in still):
+            old.close()

@@ -235,7 +235,8 @@ def test_a_cell_that_is_run_again_closes_what_it_had_shown(kernel):
     kernel.run(PAYLOAD.format("reduce"), "one")
     assert kernel.pictures()[0] == "ncclAllReduce on 3 ranks", "the other cell still shows it"
     for _ in range(2):
-        kernel.run("view", "again")
+        kernel.run("before = view.widget()\nview", "again")
+    assert texts(kernel.run("print(view.widget() is before)")) == "True\n", "shown again, it stays where else it is"
     assert kernel.pictures() == ["ncclBroadcast on 2 ranks", "ncclReduce on 2 ranks"]
 
 
