@@ -240,6 +240,13 @@ def test_a_cell_that_is_run_again_closes_what_it_had_shown(kernel):
     assert kernel.pictures() == ["ncclBroadcast on 2 ranks", "ncclReduce on 2 ranks"]
 
 
+def test_what_is_part_of_another_widget_is_not_closed(kernel):
+    kernel.run(PAYLOAD.format("gather"), "one")
+    kernel.run("import ipywidgets\ntab = ipywidgets.Tab([view.widget()])\ntab", "boxed")
+    kernel.run(PAYLOAD.format("scatter"), "one")
+    assert kernel.pictures() == ["ncclGather on 2 ranks", "ncclScatter on 2 ranks"]
+
+
 def test_without_the_name_of_a_cell_nothing_is_closed(kernel):
     for _ in range(2):
         kernel.run(PAYLOAD.format("gather"))
