@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+BESIDE = Path(__file__).resolve().parents[1]
 CONFTEST = f"""
 from importlib.util import module_from_spec, spec_from_file_location
 
-spec = spec_from_file_location("left_out", {str(Path(__file__).resolve().parents[1] / "conftest.py")!r})
+spec = spec_from_file_location("left_out", {str(BESIDE / "conftest.py")!r})
 left_out = module_from_spec(spec)
 spec.loader.exec_module(left_out)
 left_out.NEEDS["moon"] = left_out.Need(lambda: "there is no moon", "wait for the night")
@@ -42,7 +43,7 @@ def suite(tmp_path, monkeypatch):
     def run(tests, *arguments):
         (tmp_path / "conftest.py").write_text(CONFTEST)
         (tmp_path / "test_it.py").write_text(tests)
-        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = '{BESIDE}'\n")
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
