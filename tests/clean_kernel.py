@@ -3,6 +3,7 @@
 It is given surroundings of its own, which are looked at when its kernel is gone: nbval kills it.
 """
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -69,10 +70,8 @@ class Surroundings:
 
     def left(self):
         """What is there that should not be: {where: names}."""
-        try:
+        with contextlib.suppress(AssertionError):  # they are named below
             wait_for(lambda: not self.mark.alive(), PATIENCE)
-        except AssertionError:
-            pass  # they are named below
         self.memory.over.set()
         self.memory.join()
         found = {

@@ -46,10 +46,12 @@ def test_an_exercise_answered_wrongly_and_then_rightly(opened, expect, shots):
 
 
 def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, expect):
-    name = course.write("saved.ipynb", ["from collectlab import views\nviews.payload_counter()"])
+    name = course.write("saved.ipynb", ["from collectlab import views\nviews.modular_lab(8, 3)"])
     tab = opened(name)
     for _ in range(2):
         tab.run_all()
+    tab.cells.first.get_by_role("button", name="Step", exact=True).click()
+    expect(tab.cells.first.locator(".widget-html p").first).to_contain_text("Step 1:")
     said = tab.cells.first.locator(".widget-html p").first.text_content()
     tab.save()
     saved = nbformat.read(course.folder / name, as_version=4).metadata.widgets
@@ -64,6 +66,10 @@ def test_views_that_were_saved_are_there_before_a_cell_is_run(course, opened, ex
     before = nbformat.read(course.folder / name, as_version=4).metadata.widgets
     again.save()
     assert nbformat.read(course.folder / name, as_version=4).metadata.widgets == before
+    broken = again.cells.first.locator(".jupyter-widgets-disconnected")  # ipywidgets draws a broken chain there
+    expect(broken.first).to_be_visible()
+    again.run_all()
+    expect(broken).to_have_count(0)
 
 
 @pytest.fixture(scope="module")
